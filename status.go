@@ -3,6 +3,8 @@ package nexar
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"runtime/metrics"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/collective"
@@ -71,7 +73,26 @@ func (c *Comm) Trace() trace.Snapshot {
 	return trace.Snapshot{
 		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: view.Size(), Epoch: view.Epoch,
 		Time: time.Now(), Operations: recorder.Last(list, recorder.Length), Links: mesh.Traffic(view), Relayed: mesh.Relayed(),
+		Counters: append(collective.Counters(mesh.Engine().Counters()), c.node.calls.Counters()...), Process: c.process(),
 	}
+}
+
+// process returns the facts about this process.
+func (c *Comm) process() trace.Process {
+	mesh, heap := c.impl.View.Mesh(), []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(heap)
+	p := trace.Process{Goroutines: runtime.NumGoroutine(), Heap: heap[0].Value.Uint64(), Shared: mesh.SharedBytes()}
+	stats := c.node.factory.Pool.Stats()
+	for _, t := range append(stats.Tiers, stats.Oversize) {
+		p.Lent, p.Idle = p.Lent+t.InUse, p.Idle+t.BytesIdle
+	}
+	p.Dials, p.Undialed = mesh.Dials()
+	if n := c.node.node; n != nil {
+		failures, _ := n.node.Failures(0)
+		p.Failures, p.CertificateEnd = len(failures), n.node.Session.Identity.NotAfter()
+		p.Recoveries, p.Recovery = n.follower.Recoveries()
+	}
+	return p
 }
 
 // A Diagnosis describes the sockets and transports that this machine has for a node; see

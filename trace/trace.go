@@ -24,6 +24,25 @@ type Snapshot struct {
 	Operations []Operation `json:"operations"` // in the order of their Start
 	Links      []Link      `json:"links,omitempty"`
 	Relayed    *Relayed    `json:"relayed,omitempty"` // nil unless the topology is sparse
+	Counters   []Counter   `json:"counters,omitempty"`
+	Process    Process     `json:"process,omitzero"`
+}
+
+// A Process has facts about the process of a node.
+type Process struct {
+	Goroutines int    `json:"goroutines"`
+	Heap       uint64 `json:"heap"`       // bytes of objects, including those that the garbage collector has not freed yet
+	Lent       int    `json:"lent"`       // buffers of the pool of collectives in use; see nexar.BufferPool
+	Idle       int64  `json:"idle"`       // bytes of its idle buffers
+	Shared     int64  `json:"shared"`     // bytes of memory that other ranks of the host can read
+	Dials      uint64 `json:"dials"`      // attempts to connect to other nodes
+	Undialed   uint64 `json:"undialed"`   // of Dials, those that have failed
+	Failures   int    `json:"failures"`   // of other nodes, as in nexar.Node.Failures
+	Recoveries uint64 `json:"recoveries"` // communicators of the world that have replaced one after a failure
+	// Recovery is the time of all Recoveries, from the end of a communicator to the next, in nanoseconds in JSON.
+	Recovery time.Duration `json:"recovery"`
+	// CertificateEnd is the time at which the certificate of the node expires. The seed renews it before, if it can be reached.
+	CertificateEnd time.Time `json:"certificate_end,omitzero"`
 }
 
 // Relayed counts the frames of a node that have passed relays of a sparse topology. A frame carries at most 16 KiB.
@@ -46,8 +65,15 @@ type Link struct {
 	Rank      int    `json:"rank"`
 	Transport string `json:"transport,omitempty"` // that carries payloads
 	Purpose   string `json:"purpose,omitempty"`   // reason of the connection, as in nexar.Peer.LinkPurpose
+	Class     string `json:"class,omitempty"`     // of the path: "memory", "tcp", "tls" or "quic"
 	Sent      uint64 `json:"sent"`                // bytes
 	Received  uint64 `json:"received"`            // bytes
+
+	Connections int `json:"connections,omitzero"` // made; more than 1 after one has ended
+	// Stalls counts the times for which sent bytes have made no progress for a second or more; they are noticed while an operation
+	// runs. Stalled is the time since the last progress, in nanoseconds in JSON, or 0 if the link does not stall.
+	Stalls  uint64        `json:"stalls,omitzero"`
+	Stalled time.Duration `json:"stalled,omitzero"`
 
 	// Hops is the number of links between the ranks if relays are between, or 0. Then Relay is the rank of the first
 	// relay, and Delay the round trip, or 0 if it is not known.

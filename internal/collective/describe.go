@@ -1,7 +1,9 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
@@ -104,6 +106,38 @@ func nameOf(value fmt.Stringer, what string, number uint8) string {
 		return name
 	}
 	return fmt.Sprintf("%s %d", what, number)
+}
+
+// Counters converts counters of the engine to those of the API, those with the most calls first.
+func Counters(counters map[engine.CallKind]*engine.Counter) (list []trace.Counter) {
+	type name struct {
+		op    string
+		ranks int
+	}
+	named := make(map[name]*engine.Counter)
+	for _, k := range counters {
+		n := name{callName(plan.Collective(k.Kind), k.Op, k.IsUneven), k.Ranks}
+		if k.Kind == 0 {
+			n.op = engine.MessageName(k.Op)
+		}
+		if named[n] == nil {
+			named[n] = &engine.Counter{CallKind: k.CallKind}
+		}
+		named[n].Merge(k)
+	}
+	for n, k := range named {
+		c := trace.Counter{
+			Op: n.op, Ranks: n.ranks, Calls: k.Calls, Failed: k.Failed, Bytes: k.Bytes, Durations: k.Took.Trace(), Waited: k.Waits.Sum, WaitedFor: k.Waits.Ranks,
+		}
+		if k.Kind != 0 {
+			c.Plan = selector.PlanName(plan.Collective(k.Kind), int(k.Plan), int(k.Channels))
+		}
+		list = append(list, c)
+	}
+	slices.SortFunc(list, func(a, b trace.Counter) int {
+		return cmp.Or(-cmp.Compare(a.Calls, b.Calls), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Ranks, b.Ranks))
+	})
+	return list
 }
 
 // Operations converts traces of the engine to those of the API.

@@ -45,6 +45,7 @@ type Comm struct {
 	carrier *engine.Comm  // carries calls as messages
 	stopped chan struct{} // closed after cause is set
 	cause   error
+	endedAt time.Time // set with cause
 	closing callback.Once
 }
 
@@ -270,7 +271,7 @@ func (v *ViewContext) isAll(ranks []int) bool {
 
 // stop records the cause. The engine calls it once.
 func (c *Comm) stop(cause error) {
-	c.cause = cause
+	c.cause, c.endedAt = cause, time.Now()
 	close(c.stopped)
 }
 

@@ -47,6 +47,7 @@ type Follower struct {
 	quiesced atomic.Uint64
 	// excluded are the nodes that the program of this node has excluded last.
 	excluded atomic.Pointer[[]membership.NodeID]
+	recovered, recovery atomic.Int64 // see Recoveries
 	// build is Factory.next, replaced in tests.
 	build func(ctx context.Context, v membership.View, timeout time.Duration) (*Comm, error)
 }
@@ -123,10 +124,20 @@ func (c *Comm) ended() error {
 	return nil
 }
 
+// Recoveries returns the number of communicators that have replaced one that had failed, and the time from the failures to them.
+func (f *Follower) Recoveries() (n uint64, took time.Duration) {
+	return uint64(f.recovered.Load()), time.Duration(f.recovery.Load())
+}
+
 // follow builds the communicator of a view, or of a later one if that fails.
 func (f *Follower) follow(ctx context.Context, old *Comm, v membership.View) (*Comm, error) {
+	isQuiesced := old != nil && f.IsQuiesced(old.Epoch())
 	for {
 		c, err := f.adopt(ctx, old, v)
+		if err == nil && old != nil && !isQuiesced && old.Cause() != nil && !errors.Is(old.Cause(), engine.ErrClosed) {
+			f.recovered.Add(1)
+			f.recovery.Add(int64(time.Since(old.endedAt)))
+		}
 		if err == nil || err != errOutdated && !isRecoverable(err) {
 			return c, translated(err)
 		}

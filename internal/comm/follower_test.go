@@ -307,6 +307,33 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestRecoveries: a communicator that replaces one after a failure is a recovery, and others are none.
+func TestRecoveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newViews()
+		f := newFollower(v, nil)
+		for epoch, failure := range []error{errFailed, nil, errFailed} {
+			if epoch == 2 {
+				f.Quiesce(3)
+			}
+			old := newComm(uint64(epoch + 1))
+			go func() {
+				if failure != nil {
+					old.stop(failure)
+				}
+				time.Sleep(3 * time.Second)
+				v.set(uint64(epoch+2), nil)
+			}()
+			if _, err := f.Next(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, took := f.Recoveries(); n != 1 || took != 3*time.Second {
+			t.Errorf("%d recoveries in %v, want one in 3 s", n, took)
+		}
+	})
+}
+
 // From returns the communicator of its view, or of the next one if another node fails
 // meanwhile.
 func TestFrom(t *testing.T) {

@@ -60,6 +60,10 @@ type Comm struct {
 	inView  *viewLinks     // see collectLinksLocked; nil before the first call
 	viewEnd int            // see viewEndLocked; 0 before the first call
 	onEnd   func(err error, last []Trace)
+
+	counters     []*Counter        // of collectives
+	counter      *Counter          // the one that was needed last, or nil
+	messageWaits [2]recorder.Waits // of sends and receives
 }
 
 func newComm(e *Engine, id uint64, creator *link.Link) *Comm {

@@ -75,6 +75,7 @@ type Engine struct {
 	closedIDs []uint64 // of closed, in order
 	retired   uint64   // number of calls on closed communicators
 	archive   recorder.Ring[Trace]
+	past      counters // of closed communicators
 	isClosed  bool
 
 	clock *recorder.Clock
@@ -104,7 +105,7 @@ func New(cfg Config) *Engine {
 	}
 	e := &Engine{
 		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[*link.Link]int),
-		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool),
+		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool), past: make(counters),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: recorder.NewClock(),
 	}
 	e.wg.Go(e.watch)

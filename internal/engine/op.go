@@ -173,6 +173,7 @@ func (op *Op) Wake() { op.ended <- struct{}{} }
 func (op *Op) endLocked() {
 	c := op.comm
 	op.traceLocked()
+	op.countLocked()
 	c.calls.end(op.call)
 	op.state = ended
 	c.engine.active.Add(-1)

@@ -107,7 +107,8 @@ func (e *Engine) comm(l *link.Link, id uint64) *Comm {
 
 // forget drops a closed communicator. Its ID is not used again.
 func (e *Engine) forget(c *Comm) {
-	last := c.lastTraces()
+	last, counted := c.lastTraces(), make(counters)
+	c.addCounters(counted)
 	begun := c.callsBegun()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,6 +118,10 @@ func (e *Engine) forget(c *Comm) {
 	e.retired += begun
 	for _, t := range last {
 		*e.archive.Put() = t
+	}
+	for _, k := range counted {
+		k.Waits.Ranks = nil // The next view may give their numbers to other nodes.
+		e.past.add(k)
 	}
 	delete(e.comms, c.id)
 	e.closed[c.id] = true
@@ -138,6 +143,10 @@ func (e *Engine) each(f func(c *Comm)) {
 func (e *Engine) appendComms(list []*Comm) []*Comm {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
+	return e.appendCommsLocked(list)
+}
+
+func (e *Engine) appendCommsLocked(list []*Comm) []*Comm {
 	for _, c := range e.comms {
 		list = append(list, c)
 	}

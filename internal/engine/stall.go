@@ -11,7 +11,6 @@ import (
 
 	"github.com/nexar-go/nexar/internal/deadlock"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -145,6 +144,14 @@ func (e *Engine) watchStalls(ago time.Duration, occupied map[*link.Link]bool) {
 	ago, s.since = s.since, 0
 	s.mu.Unlock()
 	own, ok := e.collect(s.cfg.Calls) // without s.mu: collect takes the locks of communicators
+	for i := range own.list {
+		own.list[i].countWait(ago)
+	}
+	for _, l := range own.links {
+		if l != nil {
+			l.CheckStall(ago)
+		}
+	}
 	s.mu.Lock()
 	fx := s.checkLocked(own, ok, ago, occupied)
 	s.mu.Unlock()
@@ -475,7 +482,7 @@ func (s *stalls) doingOfLocked(rank int) string {
 // messageTimeoutLocked returns the error of a message that has waited for too long.
 func (s *stalls) messageTimeoutLocked(w *wait) *MessageTimeoutError {
 	return &MessageTimeoutError{
-		Op: [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[w.p2p.Kind], Call: s.cfg.Describe(&w.wire), After: s.cfg.MessageTimeout, Rank: w.comm.member(w.p2p.Peer), Doing: s.doingOfLocked(int(w.wire.Peers[0].Rank)),
+		Op: MessageName(w.p2p.Kind), Call: s.cfg.Describe(&w.wire), After: s.cfg.MessageTimeout, Rank: w.comm.member(w.p2p.Peer), Doing: s.doingOfLocked(int(w.wire.Peers[0].Rank)),
 	}
 }
 

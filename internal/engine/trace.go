@@ -20,7 +20,7 @@ type Trace struct {
 	Call wire.Call
 }
 
-// timedEvery is the interval, in brief operations, at which a start time is read from the clock. The
+// timedEvery is the interval, in brief operations, at which times are read from the clock. The
 // other brief operations start at the time that was read last.
 const timedEvery = 64
 
@@ -199,7 +199,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool)
 		outcome = messageOutcome(r.Err)
 	}
 	t := c.newTraceLocked(r.Begun, ended)
-	t.Op = [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[r.Kind]
+	t.Op = MessageName(r.Kind)
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
 	t.Tag, t.Bytes, t.Order, t.Outcome = r.Tag, moved, uint64(r.Order), outcome
 	t.Approximate = c.engine.isApproximate(r.Begun)
@@ -210,6 +210,11 @@ func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool)
 		}
 	}
 	return t
+}
+
+// MessageName returns the name of a kind of messages of package p2p.
+func MessageName(kind uint8) string {
+	return [...]string{p2p.Sent: "send", p2p.Got: "recv", p2p.Probed: "probe"}[kind]
 }
 
 func messageOutcome(err error) string {

@@ -218,6 +218,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration, occupied map[*link.
 			op.progressAt, next = time.Time{}, min(next, c.watchTick())
 			return
 		}
+		op.waitedLocked(ago)
 		switch {
 		case op.progressAt.IsZero() || progress != op.progress:
 			pause := queryAfter << skippedRounds(len(c.linkTo))

@@ -43,6 +43,7 @@ type exchange struct {
 	heard  atomic.Uint64              // frames received on the control lane
 
 	received atomic.Uint64 // bytes on the data and bulk lanes
+	stall    stall
 
 	confirms confirms
 

@@ -44,7 +44,10 @@ func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout tim
 		if err == nil {
 			began := time.Now()
 			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))
-			err = d.attempt(limited)
+			m.dialed.Add(1)
+			if err = d.attempt(limited); err != nil && !errors.Is(err, link.ErrConnected) {
+				m.undialed.Add(1)
+			}
 			// A node that has closed a connection, and has not answered since, may have failed.
 			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= m.answerTimeout()/2
 			if last == nil || limited.Err() == nil || isSilent {

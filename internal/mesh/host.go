@@ -56,6 +56,17 @@ func (m *Mesh) HostMemory(v membership.View) transport.HostMemory {
 	return paths[0].capabilities().HostMemory
 }
 
+// SharedBytes returns the length of the areas of this node that others of its host can read.
+func (m *Mesh) SharedBytes() (n int64) {
+	for i := range m.cfg.Paths {
+		if h := m.cfg.Paths[i].capabilities().HostMemory; h != nil {
+			count, size := h.Areas()
+			n += int64(count) * int64(size)
+		}
+	}
+	return n
+}
+
 // hostMemoryOf returns the transport that attaches the areas of a node, or nil.
 func (m *Mesh) hostMemoryOf(n membership.Node) transport.HostMemory {
 	return m.HostMemory(membership.View{Nodes: []membership.Node{n}})

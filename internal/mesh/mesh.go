@@ -167,6 +167,8 @@ type Mesh struct {
 
 	required []int                       // slots of the first view; see requiredSlots
 	dials    *dialLimit                  // of the dials of Form
+	dialed   atomic.Uint64               // see Dials
+	undialed atomic.Uint64
 	wanted   wanted                      // peers that links on demand need
 	near     atomic.Pointer[neighbors]   // for connections without a relay
 	accepted *connSet[acceptedKey]       // connections without a link

@@ -296,16 +296,23 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 		i.addHops(routes, p.rank)
 		t := p.link.Traffic()
 		list = append(list, trace.Link{
-			Rank: rank, Transport: i.BulkTransport, Purpose: m.purposeLocked(p, watches),
+			Rank: rank, Transport: i.BulkTransport, Purpose: m.purposeLocked(p, watches), Class: classNames[i.Class], Connections: p.link.Connections(),
 			Sent: t.Sent, Received: t.Received, Relay: i.Relay, Delay: i.Delay,
 			Altered: i.Altered, Repeated: i.Repeated, DeviceMemory: p.link.DeviceMemory(),
 		})
 		if i.Hops > 1 {
 			list[len(list)-1].Hops = i.Hops
 		}
+		last := &list[len(list)-1]
+		last.Stalls, last.Stalled = p.link.Stalls()
 	}
 	return list
 }
+
+var classNames = [...]string{transport.ClassUnknown: "", transport.ClassMemory: "memory", transport.ClassTCP: "tcp", transport.ClassTLS: "tls", transport.ClassQUIC: "quic"}
+
+// Dials returns the number of attempts to connect to other nodes, and of those that have failed.
+func (m *Mesh) Dials() (all, failed uint64) { return m.dialed.Load(), m.undialed.Load() }
 
 // linked yields the other nodes of a view with a link to this node, and their ranks in the
 // view. It holds m.mu meanwhile.

@@ -79,6 +79,7 @@ type Messages struct {
 	begun     uint64           // number of calls
 	orders    [][Probed]uint32 // by rank and kind, the number of messages; made by the first one
 	tracing   bool
+	counts    [2]Counts
 	past      recorder.Ring[Trace]
 }
 

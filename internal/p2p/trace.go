@@ -19,6 +19,16 @@ type Trace struct {
 	Err          error
 }
 
+// Counts counts sends or receives that have ended, while tracing is on.
+type Counts struct{ Calls, Failed, Bytes uint64 }
+
+// Counts returns the counts of sends and receives, by their kind.
+func (m *Messages) Counts() [2]Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.counts
+}
+
 // SetTracing turns the tracing of messages on or off. It is off at first.
 func (m *Messages) SetTracing(on bool) {
 	m.mu.Lock()
@@ -56,6 +66,13 @@ func (m *Messages) stampEndLocked(begun int64) int64 {
 func (m *Messages) traceLocked(kind, typ uint8, peer int, tag int64, bytes int, order uint32, begun, ended int64, err error) {
 	if !m.tracing {
 		return
+	}
+	n := &m.counts[kind]
+	n.Calls++
+	if err == nil {
+		n.Bytes += uint64(bytes)
+	} else {
+		n.Failed++
 	}
 	p := m.past.Put()
 	p.Kind, p.Type, p.Peer, p.Tag, p.Bytes, p.Order = kind, typ, int32(peer), tag, int64(bytes), order

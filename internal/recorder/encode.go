@@ -20,14 +20,16 @@ const (
 	// encodedLinks bounds the links of an encoded snapshot, to leave most of the room to
 	// operations.
 	encodedLinks = 128
-	// transportMax bounds the name of a transport, the purpose of a link and its method for memory of devices, in bytes.
+	// encodedCounters bounds the counters of an encoded snapshot.
+	encodedCounters = 24
+	// transportMax bounds the name of a transport, the purpose and class of a link, and its method for memory of devices, in bytes.
 	transportMax = 16
 	// nameMax bounds other texts of a snapshot, in bytes.
 	nameMax = 256
 )
 
 // Encode encodes a snapshot for the seed, in at most EncodedMax bytes: with the last 32
-// operations, or fewer if they do not fit. Completed operations are dropped before
+// operations, 128 links and 24 counters, or fewer operations and links if they do not fit. Completed operations are dropped before
 // running ones.
 func Encode(s trace.Snapshot) []byte {
 	s.Name = printable(s.Name, nameMax)
@@ -36,8 +38,10 @@ func Encode(s trace.Snapshot) []byte {
 	for i := range s.Links {
 		s.Links[i].Transport = printable(s.Links[i].Transport, transportMax)
 		s.Links[i].Purpose = printable(s.Links[i].Purpose, transportMax)
+		s.Links[i].Class = printable(s.Links[i].Class, transportMax)
 		s.Links[i].DeviceMemory = printable(s.Links[i].DeviceMemory, transportMax)
 	}
+	s.Counters = s.Counters[:min(len(s.Counters), encodedCounters)]
 	running := 0
 	for i := range s.Operations {
 		o := &s.Operations[i]
@@ -46,14 +50,23 @@ func Encode(s trace.Snapshot) []byte {
 			running++
 		}
 	}
-	for limit := encodedOperations; ; limit /= 2 {
+	for limit := encodedOperations; ; {
 		s.Operations = keep(s.Operations, min(running, limit), limit-min(running, limit))
 		b, err := json.Marshal(s)
 		if err != nil {
 			panic("recorder: " + err.Error()) // A Snapshot has only types that JSON can encode.
 		}
-		if len(b) <= EncodedMax || limit == 0 {
+		switch {
+		case len(b) <= EncodedMax:
 			return b
+		case limit > encodedOperations/4:
+			limit /= 2
+		case len(s.Links) > encodedLinks/8:
+			s.Links = s.Links[:len(s.Links)/2]
+		case limit > 0:
+			limit /= 2
+		default: // Texts of this node are long.
+			s.Links, s.Counters = nil, s.Counters[:len(s.Counters)/2]
 		}
 	}
 }
@@ -76,16 +89,29 @@ func Decode(b []byte) (trace.Snapshot, error) {
 
 // check finds values that Encode does not produce.
 func check(s *trace.Snapshot) error {
-	if s.Rank < 0 || s.Rank >= s.Size || len(s.Operations) > encodedOperations || len(s.Links) > encodedLinks {
-		return fmt.Errorf("trace: a snapshot of rank %d of %d, with %d operations and %d links, want at most %d and %d",
-			s.Rank, s.Size, len(s.Operations), len(s.Links), encodedOperations, encodedLinks)
+	if s.Rank < 0 || s.Rank >= s.Size || len(s.Operations) > encodedOperations || len(s.Links) > encodedLinks || len(s.Counters) > encodedCounters {
+		return fmt.Errorf("trace: a snapshot of rank %d of %d, with %d operations, %d links and %d counters, want at most %d, %d and %d",
+			s.Rank, s.Size, len(s.Operations), len(s.Links), len(s.Counters), encodedOperations, encodedLinks, encodedCounters)
 	}
 	texts := []string{s.Node, s.Name}
 	for _, l := range s.Links {
 		if l.Rank < 0 {
 			return fmt.Errorf("trace: a link to rank %d", l.Rank)
 		}
-		texts = append(texts, l.Transport, l.Purpose, l.DeviceMemory)
+		if l.Connections < 0 || l.Stalled < 0 {
+			return fmt.Errorf("trace: a link with %d connections that stalls for %v", l.Connections, l.Stalled)
+		}
+		texts = append(texts, l.Transport, l.Purpose, l.Class, l.DeviceMemory)
+	}
+	for i := range s.Counters {
+		c := &s.Counters[i]
+		if !isCounter(c) {
+			return fmt.Errorf("trace: counter %d of %d has a number out of range", i, len(s.Counters))
+		}
+		texts = append(texts, c.Op, c.Plan)
+	}
+	if p := &s.Process; p.Goroutines < 0 || p.Lent < 0 || p.Idle < 0 || p.Shared < 0 || p.Failures < 0 || p.Recovery < 0 {
+		return fmt.Errorf("trace: a number of the process is negative: %+v", *p)
 	}
 	for i := range s.Operations {
 		o := &s.Operations[i]
@@ -108,6 +134,18 @@ func isValid(o *trace.Operation) bool {
 		return false
 	}
 	return len(o.Waiting) <= WaitingMax && !slices.ContainsFunc(o.Waiting, func(r int) bool { return r < 0 })
+}
+
+// isCounter reports whether the numbers of a counter are in range.
+func isCounter(c *trace.Counter) bool {
+	d := &c.Durations
+	if c.Ranks < 0 || c.Waited < 0 || d.Sum < 0 || len(c.WaitedFor) > trace.WaitedForMax {
+		return false
+	}
+	if d.First < trace.DurationFirst || d.First > trace.DurationLast || d.First+len(d.Counts)-1 > trace.DurationLast {
+		return false
+	}
+	return !slices.ContainsFunc(c.WaitedFor, func(t trace.RankTime) bool { return t.Rank < 0 || t.Time < 0 })
 }
 
 // printable replaces characters that a terminal would interpret, and cuts the text to at

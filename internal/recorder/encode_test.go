@@ -1,9 +1,11 @@
 package recorder
 
 import (
+	"math"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar/trace"
 )
@@ -73,6 +75,19 @@ func TestDecodeRefuses(t *testing.T) {
 		"many ranks":        `{"size":1,"operations":[{"waiting":[0` + strings.Repeat(",1", WaitingMax) + `]}]}`,
 		"many operations":   `{"size":1,"operations":[{}` + strings.Repeat(",{}", encodedOperations) + `]}`,
 		"a long text":       `{"size":1,"operations":[{"op":"` + strings.Repeat("x", nameMax+1) + `"}]}`,
+		"many counters":     `{"size":1,"counters":[{}` + strings.Repeat(",{}", encodedCounters) + `]}`,
+		"negative ranks":    `{"size":1,"counters":[{"ranks":-1}]}`,
+		"negative calls":    `{"size":1,"counters":[{"calls":-1}]}`,
+		"negative wait":     `{"size":1,"counters":[{"waited":-1}]}`,
+		"negative sum":      `{"size":1,"counters":[{"durations":{"sum":-1}}]}`,
+		"a low bucket":      `{"size":1,"counters":[{"durations":{"first":-25}}]}`,
+		"a high bucket":     `{"size":1,"counters":[{"durations":{"first":16,"counts":[0,1]}}]}`,
+		"waits for no rank": `{"size":1,"counters":[{"waited_for":[{"rank":-1}]}]}`,
+		"waits for many":    `{"size":1,"counters":[{"waited_for":[{}` + strings.Repeat(",{}", trace.WaitedForMax) + `]}]}`,
+		"an operation":      `{"size":1,"counters":[{"op":"\u001b"}]}`,
+		"negative heap":     `{"size":1,"process":{"heap":-1}}`,
+		"negative memory":   `{"size":1,"process":{"shared":-1}}`,
+		"negative stall":    `{"size":1,"links":[{"stalled":-1}]}`,
 		"more than allowed": `{"size":1}` + strings.Repeat(" ", EncodedMax),
 	} {
 		if s, err := Decode([]byte(text)); err == nil {
@@ -102,6 +117,44 @@ func FuzzDecode(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestEncodeCounters: counters are kept when operations and links do not fit, and read as they were.
+func TestEncodeCounters(t *testing.T) {
+	want := snapshot()
+	var d Durations
+	for bucket := trace.DurationFirst; bucket <= trace.DurationLast; bucket += 2 {
+		d.Add(time.Duration(math.Ldexp(float64(time.Second), bucket)), 1000)
+	}
+	for i := range encodedCounters {
+		c := trace.Counter{Op: "all_reduce_buckets", Ranks: i, Plan: "ring of hosts in shared memory", Calls: 1 << 40, Failed: 3, Bytes: 1 << 60, Durations: d.Trace(), Waited: 1 << 60}
+		for r := range trace.WaitedForMax {
+			c.WaitedFor = append(c.WaitedFor, trace.RankTime{Rank: 1000 + r, Time: 1 << 50})
+		}
+		want.Counters = append(want.Counters, c)
+	}
+	want.Process = trace.Process{Goroutines: 1, Heap: 2, Lent: 3, Idle: 4, Shared: 5, Dials: 6, Undialed: 7, Failures: 8, Recoveries: 9, Recovery: 10, CertificateEnd: at(1)}
+	long := want
+	long.Counters = append(long.Counters, trace.Counter{Op: "barrier"})
+	for i := range 1000 {
+		long.Links = append(long.Links, trace.Link{Rank: i, Transport: "tcp", Class: "tcp", Sent: 1 << 60, Connections: 1, Stalls: 2, Stalled: 3})
+		long.Operations = append(long.Operations, ended(reduction(uint64(i), 0), trace.OK))
+	}
+	b := Encode(long)
+	got, err := Decode(b)
+	if err != nil || len(b) > EncodedMax || len(got.Links) < encodedLinks/16 || len(got.Links) == encodedLinks {
+		t.Fatalf("%d bytes with %d links and %d operations, %v", len(b), len(got.Links), len(got.Operations), err)
+	}
+	got.Links, got.Operations = nil, nil
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+	for i := range want.Counters { // A node with such names is faulty; the seed must be able to send its snapshot.
+		want.Counters[i].Op, want.Counters[i].Plan = strings.Repeat("<", nameMax), strings.Repeat("<", nameMax)
+	}
+	if b := Encode(want); len(b) > EncodedMax {
+		t.Errorf("%d bytes", len(b))
+	}
 }
 
 // Links of other nodes are bounded and checked.

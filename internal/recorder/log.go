@@ -14,6 +14,8 @@ type Log struct {
 	running []trace.Operation // elements without Op are free
 	free    []int             // their indices
 	ended   Ring[trace.Operation]
+	counter trace.Counter
+	took    Durations
 }
 
 // functionMax bounds the name of a function, in bytes.
@@ -48,8 +50,28 @@ func (l *Log) End(index int, outcome string, bytes int) {
 	o := &l.running[index]
 	o.Duration, o.Outcome, o.Bytes = time.Since(o.Start), outcome, o.Bytes+int64(bytes)
 	*l.ended.Put() = *o
+	l.counter.Op = o.Op
+	l.counter.Calls++
+	if outcome == trace.OK {
+		l.counter.Bytes += uint64(o.Bytes)
+		l.took.Add(o.Duration, 1)
+	} else {
+		l.counter.Failed++
+	}
 	*o = trace.Operation{}
 	l.free = append(l.free, index)
+}
+
+// Counters returns the counter of the operations that have ended, or nothing.
+func (l *Log) Counters() []trace.Counter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.counter.Calls == 0 {
+		return nil
+	}
+	c := l.counter
+	c.Durations = l.took.Trace()
+	return []trace.Counter{c}
 }
 
 // Operations returns the running operations and the last completed ones. A running

@@ -41,8 +41,12 @@ func planNumber(c Choice) uint8 { return uint8(c.Index) | bits.Reverse8(uint8(c.
 
 // overLinks returns the executor over links.
 func overLinks(rank, size int, t Tuner) *Executor {
+	brief := 0
+	if size == 1 { // Nothing is exchanged.
+		brief = briefBytes
+	}
 	return &Executor{
-		ID: exec.Links, Tuner: t,
+		ID: exec.Links, Tuner: t, BriefBytes: brief,
 		Compile: func(a plan.Algorithm, root int, inPlace bool) any {
 			moves := a.Plan(rank, size, root)
 			if inPlace {
@@ -55,8 +59,8 @@ func overLinks(rank, size int, t Tuner) *Executor {
 }
 
 const (
-	// sharedBriefBytes is the BriefBytes of the executor in shared memory.
-	sharedBriefBytes = 32 << 10
+	// briefBytes is the BriefBytes in memory.
+	briefBytes = 32 << 10
 	// sharedLinksFrom is its LinksFrom for ranks of one process. There a long message over
 	// links is copied once, from one vector to the other, and in shared memory twice.
 	sharedLinksFrom = 1 << 20
@@ -68,7 +72,7 @@ func inSharedMemory(rank, size int, b *shmexec.Memory, groups plan.Hosts) *Execu
 		ID: exec.Shared, Tuner: cost.NewShared(cost.Host(b.PieceBytes(), b.Processors()), groups),
 		Compile:    func(a plan.Algorithm, root int, _ bool) any { return shmexec.CompileAlgorithm(a, size, root, rank) },
 		Channels:   func(p any, l exec.Layout, _ int) int { return p.(*shmexec.Program).Pieces(l, b.PieceBytes()) },
-		BriefBytes: sharedBriefBytes, LinksFrom: math.MaxInt,
+		BriefBytes: briefBytes, LinksFrom: math.MaxInt,
 	}
 	if b.Within() {
 		x.LinksFrom = sharedLinksFrom

@@ -50,10 +50,13 @@ func Uneven(total uint64, digest uint32) uint64 {
 	return uneven | total<<unevenBits&^uneven | uint64(digest)&(1<<unevenBits-1)
 }
 
+// IsUneven reports whether Count is an Uneven.
+func (c *Call) IsUneven() bool { return c.Count&uneven != 0 }
+
 // Elements decodes Count: the number of elements of a rank's vector or block or, for blocks of
 // different lengths, of all blocks, and the digest of their lengths.
 func (c *Call) Elements() (n uint64, digest uint32, isUneven bool) {
-	if c.Count&uneven == 0 {
+	if !c.IsUneven() {
 		return c.Count, 0, false
 	}
 	return c.Count &^ uneven >> unevenBits, uint32(c.Count & (1<<unevenBits - 1)), true

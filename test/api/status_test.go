@@ -76,6 +76,65 @@ func TestStatusNamesLateRank(t *testing.T) {
 	}
 }
 
+// TestStatusCounters: the status has the counters of calls, the facts about the process, and those about links.
+func TestStatusCounters(t *testing.T) {
+	cfg, nodes := statusWorld(t)
+	const bytes = 256 << 10
+	together := func(f func(n *nexar.Node) error) {
+		t.Helper()
+		errs := make(chan error, len(nodes))
+		for _, n := range nodes {
+			go func() { errs <- f(n) }()
+		}
+		for range nodes {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	nodes[1].World().Register("echo", func(_ context.Context, _ int, args []byte) ([]byte, error) { return args, nil })
+	together(func(n *nexar.Node) error {
+		c, ctx := n.World(), t.Context()
+		if err := nexar.AllReduce(ctx, c, make([]float32, bytes/4), nexar.Sum); err != nil {
+			return err
+		}
+		sub, err := c.Split(ctx, 0, c.Rank())
+		if err != nil {
+			return err
+		}
+		if err := nexar.AllReduce(ctx, sub, make([]float32, bytes/4), nexar.Max); err != nil {
+			return err
+		}
+		return sub.Close()
+	})
+	if _, err := nodes[0].World().Call(t.Context(), 1, "echo", make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	for rank, n := range mustStatus(t, cfg).Nodes {
+		s := n.Snapshot
+		if s == nil {
+			t.Fatalf("rank %d: %s", rank, n.Missing)
+		}
+		counters := make(map[string]trace.Counter)
+		for _, c := range s.Counters {
+			counters[c.Op] = c
+		}
+		if c := counters["all_reduce"]; c.Calls != 2 || c.Bytes != 2*bytes || c.Ranks != 2 || c.Plan == "" || c.Durations.Count() != 2 || c.Durations.Sum <= 0 {
+			t.Errorf("rank %d has made the all-reduces %+v", rank, c)
+		}
+		if c := counters["call"]; rank == 0 && (c.Calls != 1 || c.Bytes != 20 || c.Durations.Count() != 1) {
+			t.Errorf("rank %d has made the calls %+v", rank, c)
+		}
+		p := s.Process
+		if end := time.Until(p.CertificateEnd); p.Goroutines < 2 || p.Heap == 0 || p.Shared < 0 || p.Failures != 0 || p.Recoveries != 0 || end < time.Hour || end > 48*time.Hour {
+			t.Errorf("rank %d is in the process %+v", rank, p)
+		}
+		if len(s.Links) != 1 || s.Links[0].Connections != 1 || s.Links[0].Class == "" || s.Links[0].Stalls != 0 {
+			t.Errorf("rank %d has the links %+v", rank, s.Links)
+		}
+	}
+}
+
 // TestStatusOfLeave: the status shows that a rank is in Leave while another one waits for it, and no calls that do not match.
 func TestStatusOfLeave(t *testing.T) {
 	cfg, nodes := statusWorld(t)
