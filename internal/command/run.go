@@ -3,6 +3,7 @@ package command
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -31,6 +32,7 @@ type runFlags struct {
 	elastic  bool
 	min, max int
 	grace    time.Duration
+	http     string
 }
 
 func newRun(s streams) *cobra.Command {
@@ -49,6 +51,9 @@ func newRun(s streams) *cobra.Command {
 					return err
 				}
 				cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr, cfg.Abandoned = title, s.in, s.out, s.err, abandoned
+				if f.http != "" {
+					cfg.Page = f.page(s.err, title)
+				}
 				warnOfEnv(s.err, title)
 				warnOfIgnored(s.err, cfg)
 				return ranks.Run(cmd.Context(), cfg)
@@ -76,7 +81,20 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.BoolVar(&f.elastic, "elastic", false, "continue when a process fails, and let more join")
 	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
+	flags.StringVar(&f.http, "http", "", httpUsage)
 	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "time for the other processes to end after the first failure, and for descendants after SIGTERM")
+}
+
+// page returns what serves the page of the ranks.
+func (f *runFlags) page(w io.Writer, title string) func(seeds, token, command string) (stop func(), err error) {
+	return func(seeds, token, command string) (func(), error) {
+		p, err := newPage(f.http, nexar.Config{Seeds: strings.Split(seeds, ","), Token: token})
+		if err != nil {
+			return nil, err
+		}
+		p.start(w, title, command, slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		return p.close, nil
+	}
 }
 
 // detach makes a nexar run within a rank of another one independent of that. Without it, its processes would join the outer
@@ -111,6 +129,11 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 		return cfg, usagef("-n %d: must be at most %d", f.count, processesMax)
 	case f.grace <= 0:
 		return cfg, usagef("--grace %v: must be positive", f.grace)
+	}
+	if f.http != "" {
+		if _, err := pageAddr(f.http); err != nil {
+			return cfg, err
+		}
 	}
 	for _, pair := range f.env {
 		if name, _, ok := strings.Cut(pair, "="); !ok || name == "" {

@@ -49,6 +49,11 @@ SIGNALS AND FAILURES
   time again SIGKILL. nexar run prints first how the process has ended that the others
   depend on, with its last line of standard error, and in a second line the others.
 
+THE PAGE
+  With --http 8080, nexar run shows the cluster at http://127.0.0.1:8080/, as long
+  as it runs. The browser asks for a ticket, which nexar run prints on a terminal,
+  or else the command for it. See nexar seed --help.
+
 SEVERAL SEEDS
   With --peers and --world, nexar run on each of three or five hosts runs a seed
   as well, and fewer than half of these hosts may fail (see nexar seed --help).
@@ -101,6 +106,9 @@ const runExamples = `  Four ranks on this host:
   Four ranks that nexar status can query:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)
     nexar run -n 4 -- ./train
+
+  Four ranks, shown in a browser at http://127.0.0.1:8080/:
+    nexar run -n 4 --http 8080 -- ./train
 
   Ranks 4 to 7 of a cluster of eight, with its seed on 10.0.0.1:
     export NEXAR_CLUSTER_TOKEN=...

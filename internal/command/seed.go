@@ -32,6 +32,7 @@ type seedFlags struct {
 	formTimeout time.Duration
 	logLevel    string
 	health      string
+	http        string
 }
 
 func newSeed(s streams) *cobra.Command {
@@ -63,6 +64,7 @@ func newSeed(s streams) *cobra.Command {
 	f.definePeers(cmd)
 	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "time for the world to form; negative for no limit")
 	flags.StringVar(&f.health, "health", "", "`host:port` to answer HTTP requests for /healthz and /readyz (default: none)")
+	flags.StringVar(&f.http, "http", "", httpUsage)
 	flags.StringVar(&f.logLevel, "log-level", "warn", "lowest `level` to log to standard error: debug, info, warn or error")
 	return cmd
 }
@@ -87,11 +89,12 @@ func (f *seedFlags) run(ctx context.Context, s streams) error {
 	warnOfEnv(s.err, "nexar seed")
 	// Only this goroutine writes lines, so that they stay in order.
 	ctx, stop := context.WithCancel(ctx)
+	log := slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
 	events := make(chan nexar.SeedEvent)
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: f.listen, World: f.world, Elastic: f.elastic, ElasticMin: f.min, ElasticMax: f.max,
 		Token: token, TokenFile: file, StateDir: f.stateDir, ForgetState: f.forget, Consensus: raft.Open, Peers: f.peers, PeerToken: peerToken, CACertFile: f.caCert, CAKeyFile: f.caKey, Advertise: f.advertise, FormTimeout: f.formTimeout, Health: f.health,
-		Log: slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level})),
+		Log: log,
 		Progress: func(e nexar.SeedEvent) {
 			select {
 			case events <- e:
@@ -110,6 +113,14 @@ func (f *seedFlags) run(ctx context.Context, s streams) error {
 	if len(f.peers) > 0 {
 		addrs = strings.Join(f.peers, ",")
 	}
+	if f.http != "" {
+		p, err := newPage(f.http, nexar.Config{Seeds: strings.Split(addrs, ","), Token: token, TokenFile: file, CAFile: f.caCert})
+		if err != nil {
+			return err
+		}
+		p.start(s.err, "nexar seed", "nexar ticket, with the token of the cluster", log)
+		defer p.close()
+	}
 	if _, err := fmt.Fprintf(s.out, instructions, nodes(f.world), seed.Addr(), addrs, printed, addrs); err != nil {
 		return fmt.Errorf("the instructions for the other hosts cannot be printed: %w", err)
 	}
@@ -125,6 +136,11 @@ func (f *seedFlags) check() (level slog.Level, err error) {
 	}
 	if f.health != "" && !isListenAddr(f.health) {
 		return level, usagef("--health %q: want host:port or :port", f.health)
+	}
+	if f.http != "" {
+		if _, err := pageAddr(f.http); err != nil {
+			return level, err
+		}
 	}
 	if err := f.checkPeers(); err != nil {
 		return level, err

@@ -50,6 +50,14 @@ A CA OF YOUR OWN
   basic constraint CA:TRUE and a path length of at least 1, or none; its key is
   read only at the start.
 
+THE PAGE
+  With --http the seed shows the cluster in a browser: what each rank does, which
+  ranks wait for which others, links, throughput, and who has joined and gone.
+  "--http 8080" listens at 127.0.0.1; from another computer, use
+  "ssh -L 8080:127.0.0.1:8080 HOST". The browser asks for a ticket, which "nexar
+  ticket" prints; on a terminal the seed prints one, too. The page changes nothing,
+  and the nodes are only asked while a browser shows it.
+
 EXIT STATUS
   0      the world formed and all nodes have gone
   1      the world did not form, or the seed could not start

@@ -53,6 +53,10 @@ type Config struct {
 	Grace     time.Duration
 	Title     string // begins messages: "nexar run"
 
+	// Page, if not nil, shows the cluster with these seeds and this token in a browser, until stop is called. A shell command prints a
+	// ticket for it.
+	Page func(seeds, token, command string) (stop func(), err error)
+
 	// Abandoned, once closed, ends everything at once: see launch.Lifeline.
 	Abandoned <-chan struct{}
 
@@ -93,6 +97,13 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		defer own.close()
 	}
+	if cfg.Page != nil {
+		stop, err := cfg.startPage(w)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	signals := make(chan os.Signal, 8)
 	launch.Notify(signals, launch.Forwarded()...)
 	defer signal.Stop(signals)
@@ -119,6 +130,20 @@ func Run(ctx context.Context, cfg Config) error {
 		fmt.Fprintf(cfg.Stderr, "%s: note: %s\n", cfg.Title, missing)
 	}
 	return err
+}
+
+// startPage shows the cluster in a browser.
+func (cfg Config) startPage(w *world) (stop func(), err error) {
+	seeds, option := cfg.Seeds, ""
+	if w != nil {
+		seeds = w.addr
+		if w.made {
+			if option, err = cfg.tokenFile.option(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return cfg.Page(seeds, cfg.Token, option+"nexar ticket")
 }
 
 // checkResources warns of limits of this system that may not suffice for the ranks, and returns an error

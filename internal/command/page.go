@@ -1,0 +1,136 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/page"
+)
+
+// httpUsage is the usage of --http.
+const httpUsage = "`address` at which to show the cluster in a browser: a port for this host alone, or host:port (default: none)"
+
+// pageAddr returns the address to listen at for a value of --http. A port alone is one of the loopback interface.
+func pageAddr(value string) (string, error) {
+	addr := value
+	if !strings.Contains(addr, ":") {
+		addr = ":" + addr
+	}
+	if !isListenAddr(addr) {
+		return "", usagef("--http %q: want a port, or host:port", value)
+	}
+	if strings.HasPrefix(addr, ":") {
+		addr = "127.0.0.1" + addr
+	}
+	return addr, nil
+}
+
+// A pageServer is the page of a cluster.
+type pageServer struct {
+	listener net.Listener
+	page     *page.Page
+	stop     func()
+}
+
+// newPage listens at the value of --http, to show the cluster of cfg.
+func newPage(value string, cfg nexar.Config) (*pageServer, error) {
+	addr, err := pageAddr(value)
+	if err != nil {
+		return nil, err
+	}
+	p, err := page.OfCluster(cfg)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("--http %s: %w: choose another port, or 0 for any free one", value, err)
+	case err != nil:
+		return nil, fmt.Errorf("--http %s: %w", value, err)
+	}
+	return &pageServer{listener: l, page: p}, nil
+}
+
+// start serves the page until close, and prints its address and how to get a ticket: the ticket itself if w is a terminal, which nobody
+// keeps.
+func (s *pageServer) start(w io.Writer, title, command string, log *slog.Logger) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	serving.Go(func() { s.page.Serve(ctx, s.listener, log) })
+	s.stop = func() { cancel(); serving.Wait() }
+
+	addr := s.listener.Addr().(*net.TCPAddr)
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host, _ = os.Hostname()
+	}
+	fmt.Fprintf(w, "%s: page: http://%s/\n", title, net.JoinHostPort(host, fmt.Sprint(addr.Port)))
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintf(w, "%s: ticket: %s (valid for 10 minutes; for another: %s)\n", title, s.page.Ticket(), command)
+	} else {
+		fmt.Fprintf(w, "%s: for a ticket: %s\n", title, command)
+	}
+	if !addr.IP.IsLoopback() {
+		fmt.Fprintf(w, "%s: note: who can read the network can read the page and its tickets: use --http %d and 'ssh -L %[2]d:127.0.0.1:%[2]d' instead\n", title, addr.Port)
+	}
+}
+
+func (s *pageServer) close() { s.stop() }
+
+func newTicket(s streams) *cobra.Command {
+	var job string
+	cmd := &cobra.Command{
+		Use:   "ticket [--job JOB]",
+		Short: "Print a ticket for the page of a cluster",
+		Long: `Print a ticket for the page that "nexar seed --http" and "nexar run --http" serve. The
+page asks for it in a form; then the browser may read the page for 12 hours. A ticket
+is valid for at least 10 and less than 20 minutes, for any number of browsers.
+
+The ticket is made of the token of the cluster, which is in NEXAR_CLUSTER_TOKEN or in
+the file that NEXAR_CLUSTER_TOKEN_FILE names, and of the time; the clocks of the two
+hosts may differ by 10 minutes. A ticket does not reveal the token if that comes from
+"nexar token", and does not admit nodes.`,
+		Example: `  export NEXAR_CLUSTER_TOKEN=...
+  nexar ticket
+
+  On this computer, the page of a seed on another host:
+    ssh -L 8080:127.0.0.1:8080 10.0.0.1
+  and then http://127.0.0.1:8080/`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			token, err := clusterToken(nil)
+			if err != nil {
+				return err
+			}
+			if token == "" {
+				return usagef("neither %s nor %s is set: set one as for the nodes of the cluster", tokenVariable, tokenFileVariable)
+			}
+			if job != "" {
+				if token, err = nexar.JobToken(token, job); err != nil {
+					return usagef("%w", err)
+				}
+			}
+			ticket, err := page.Ticket(nexar.Config{Token: token})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(s.out, ticket)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&job, "job", "", "print one for the page of the world of the `job` with this name, as in nexar token --job")
+	return cmd
+}

@@ -1,0 +1,153 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nexar-go/nexar/trace"
+)
+
+// calls are the collectives whose timelines are shown: the newest one, and the slowest of the last minutes.
+type calls struct {
+	newest *Call
+	slow   []*Call // the largest delay first
+}
+
+// slowKept is the time for which a slow call is shown.
+const slowKept = 10 * time.Minute
+
+// delay is the time between the first and the last rank that began a call.
+func (c *Call) delay() (d time.Duration) {
+	for _, s := range c.Spans {
+		d = max(d, s.Start)
+	}
+	return d
+}
+
+// add takes the collectives in an answer.
+func (k *calls) add(c *trace.Cluster, epoch uint64, now time.Time) []Call {
+	found := make(map[string]*Call)
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.Snapshot == nil || n.Rank < 0 || n.Snapshot.Epoch != epoch {
+			continue
+		}
+		for j := range n.Snapshot.Operations {
+			if o := &n.Snapshot.Operations[j]; o.Seq > 0 && o.Epoch == epoch && o.Purpose == "" {
+				addSpan(found, c, n, o)
+			}
+		}
+	}
+	var list []*Call
+	for _, call := range found {
+		if len(call.Spans) > 1 {
+			call.finish()
+			list = append(list, call)
+		}
+	}
+	if len(list) == 0 {
+		return k.shown()
+	}
+	// The newest call is that of most ranks, since answers of nodes are not of the same instant.
+	k.newest = slices.MaxFunc(list, func(a, b *Call) int {
+		return cmp.Or(cmp.Compare(len(a.Spans)+a.Left, len(b.Spans)+b.Left), a.Start.Compare(b.Start))
+	})
+	for _, call := range list {
+		if i := slices.IndexFunc(k.slow, func(s *Call) bool { return s.Key == call.Key }); i >= 0 {
+			k.slow[i] = call
+		} else {
+			k.slow = append(k.slow, call)
+		}
+	}
+	k.slow = slices.DeleteFunc(k.slow, func(s *Call) bool { return now.Sub(s.Start) > slowKept })
+	slices.SortStableFunc(k.slow, func(a, b *Call) int { return cmp.Compare(b.delay(), a.delay()) })
+	k.slow = k.slow[:min(len(k.slow), callsMax)]
+	return k.shown()
+}
+
+func (k *calls) shown() (list []Call) {
+	if k.newest != nil {
+		list = append(list, *k.newest)
+	}
+	for _, c := range k.slow {
+		if len(list) < callsMax && (k.newest == nil || c.Key != k.newest.Key) {
+			list = append(list, *c)
+		}
+	}
+	return list
+}
+
+// addSpan adds the time of a node in a collective. Starts are by the clock of the seed.
+func addSpan(found map[string]*Call, c *trace.Cluster, n *trace.Node, o *trace.Operation) {
+	start := o.Start.Add(-offset(c, n))
+	key := o.Comm + " " + strconv.FormatUint(o.Seq, 10)
+	call := found[key]
+	if call == nil {
+		call = &Call{Key: key, Title: o.What(), Start: start}
+		if o.Comm != "1" {
+			call.Title += " on communicator " + o.Comm[:min(len(o.Comm), 8)]
+		}
+		found[key] = call
+	}
+	if len(call.Spans) == 0 || start.Before(call.Start) {
+		for i := range call.Spans {
+			call.Spans[i].Start += call.Start.Sub(start)
+		}
+		call.Start = start
+	}
+	call.Running = call.Running || o.Running()
+	call.Spans = append(call.Spans, Span{Rank: n.Rank, Start: start.Sub(call.Start), Length: o.Duration, Outcome: o.Outcome})
+}
+
+// offset returns the clock of a node minus that of the seed, as far as it cannot be the time of the answer.
+func offset(c *trace.Cluster, n *trace.Node) time.Duration {
+	if d := n.Snapshot.Time.Sub(c.Time); d.Abs() > 2*time.Second {
+		return d
+	}
+	return 0
+}
+
+// finish bounds the spans of a call to the ranks that came last, and describes them.
+func (c *Call) finish() {
+	for _, s := range c.Spans {
+		c.Length = max(c.Length, s.Start+s.Length)
+	}
+	slices.SortFunc(c.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(b.Start, a.Start), cmp.Compare(a.Rank, b.Rank)) })
+	c.words()
+	if c.Left = max(0, len(c.Spans)-spansMax); c.Left > 0 {
+		c.Spans = c.Spans[:spansMax]
+	}
+	slices.SortFunc(c.Spans, func(a, b Span) int { return cmp.Compare(a.Rank, b.Rank) })
+}
+
+// words describes a call whose ranks are sorted by their starts, the last one first.
+func (c *Call) words() {
+	all, last := len(c.Spans), c.Spans[0]
+	before := c.Spans[min(1, all-1)].Start
+	switch {
+	case last.Start < time.Millisecond:
+		c.Words = fmt.Sprintf("All %d ranks began within %s.", all, short(last.Start))
+	case last.Start > 2*before && last.Start-before > time.Millisecond && all > 2:
+		c.Words = fmt.Sprintf("%d ranks began within %s; rank %d began %s later.", all-1, short(before), last.Rank, short(last.Start-before))
+	default:
+		c.Words = fmt.Sprintf("All %d ranks began within %s, rank %d as the last.", all, short(last.Start), last.Rank)
+	}
+	if c.Running {
+		c.Words += fmt.Sprintf(" It runs since %s.", short(c.Length))
+	} else {
+		c.Words += fmt.Sprintf(" The last ended after %s.", short(c.Length))
+	}
+}
+
+// short formats a duration with about three digits.
+func short(d time.Duration) string {
+	for unit := time.Second; unit >= time.Microsecond; unit /= 1000 {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return "1µs"
+}

@@ -1,0 +1,280 @@
+// Package page serves a page that shows a cluster while it works: what each rank does, who waits for whom, and who is late. The page needs no
+// other host, and changes nothing in the cluster.
+//
+// A browser enters with a ticket, which [Key.Ticket] makes of the token of the cluster, and gets a cookie for 12 hours. Without it the
+// page answers every request but that for its form with the status 401, and says nothing of the cluster.
+package page
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/admission"
+	"github.com/nexar-go/nexar/internal/page/model"
+	"github.com/nexar-go/nexar/internal/page/poll"
+	"github.com/nexar-go/nexar/trace"
+)
+
+//go:embed static
+var static embed.FS
+
+const (
+	// viewersMax bounds the browsers that are served at a time.
+	viewersMax = 256
+	// writeMax is the time in which a browser must take a message. A browser that reads nothing is disconnected then.
+	writeMax = 10 * time.Second
+	// quietMax is the time after which a comment is sent, so that a browser that has gone is noticed.
+	quietMax = 15 * time.Second
+	// formMax bounds the request with the ticket, in bytes.
+	formMax = 4 << 10
+)
+
+// attempts limits wrong tickets: of one source 8 in a short time, then one in 6 seconds. A ticket of 80 bits cannot be guessed so.
+func attempts() *admission.Gate {
+	return admission.NewGate(admission.Limits{Max: 64, Burst: 8, Interval: 6 * time.Second})
+}
+
+// A Page is the handler. Close ends its streams.
+type Page struct {
+	key     Key
+	run     string // names this Page in the versions that browsers send back
+	state   *state
+	poller  poll.Poller
+	gate    *admission.Gate
+	protect *http.CrossOriginProtection
+	done    chan struct{}
+
+	mu      sync.Mutex
+	viewers int
+	fresh   chan struct{} // closed when the state is not older than the first viewer
+	closed  bool
+}
+
+// New returns a Page for the cluster whose seed ask asks.
+func New(key Key, ask func(context.Context) (trace.Cluster, error)) *Page {
+	p := &Page{key: key, run: rand.Text(), state: newState(), gate: attempts(), protect: http.NewCrossOriginProtection(), done: make(chan struct{}), fresh: make(chan struct{})}
+	p.poller.Ask, p.poller.Show = ask, p.show
+	return p
+}
+
+// Ticket returns a ticket that is valid now.
+func (p *Page) Ticket() string { return p.key.Ticket(time.Now()) }
+
+// Close ends all streams.
+func (p *Page) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		close(p.done)
+	}
+}
+
+func (p *Page) show(v model.View) {
+	p.state.show(v)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.fresh:
+	default:
+		close(p.fresh)
+	}
+}
+
+// ServeHTTP serves the page below the path at which it is mounted.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	head := w.Header()
+	for name, value := range map[string]string{
+		"Cache-Control":                "no-store",
+		"Content-Security-Policy":      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'",
+		"Cross-Origin-Opener-Policy":   "same-origin",
+		"Cross-Origin-Resource-Policy": "same-origin",
+		"Permissions-Policy":           "camera=(), geolocation=(), microphone=()",
+		"Referrer-Policy":              "same-origin",
+		"X-Content-Type-Options":       "nosniff",
+		"X-Frame-Options":              "DENY",
+	} {
+		head.Set(name, value)
+	}
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	switch {
+	case name == "ticket" && r.Method == http.MethodPost:
+		p.enter(w, r)
+	case !p.entered(r):
+		p.form(w, r, http.StatusUnauthorized, "")
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		head.Set("Allow", "GET, HEAD")
+		http.Error(w, "this page only shows: use GET", http.StatusMethodNotAllowed)
+	case name == "events":
+		p.events(w, r)
+	case name == "":
+		file(w, r, "index.html")
+	default:
+		file(w, r, name)
+	}
+}
+
+// file serves an embedded file.
+func file(w http.ResponseWriter, r *http.Request, name string) {
+	b, err := fs.ReadFile(static, "static/"+name)
+	if err != nil || name == formFile {
+		http.Error(w, "there is no such file", http.StatusNotFound)
+		return
+	}
+	// Not by package mime, which asks the system.
+	types := map[string]string{".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+	w.Header().Set("Content-Type", types[path.Ext(name)]+"; charset=utf-8")
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(b)))
+}
+
+func (p *Page) entered(r *http.Request) bool {
+	c, err := r.Cookie(p.key.cookie())
+	return err == nil && p.key.checkSession(c.Value, time.Now())
+}
+
+// enter checks a ticket.
+func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
+	if err := p.protect.Check(r); err != nil {
+		p.form(w, r, http.StatusForbidden, "This form was sent by another site.")
+		return
+	}
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
+	attempt, err := p.gate.TryEnter(admission.SourceOf(addr.Addr()), true, func() {})
+	if err != nil {
+		w.Header().Set("Retry-After", "6")
+		p.form(w, r, http.StatusTooManyRequests, "Too many wrong tickets: wait for six seconds.")
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, formMax)
+	now := time.Now()
+	if !p.key.checkTicket(r.PostFormValue("ticket"), now) {
+		attempt.Leave()
+		p.form(w, r, http.StatusUnauthorized, "This ticket is not valid, or no longer.")
+		return
+	}
+	attempt.Prove()
+	http.SetCookie(w, &http.Cookie{Name: p.key.cookie(), Value: p.key.session(now.Add(sessionLife)), MaxAge: int(sessionLife / time.Second), HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})
+	// Relative, since the page does not know the path at which it is mounted.
+	w.Header().Set("Location", "./")
+	w.WriteHeader(http.StatusSeeOther)
+}
+
+// A viewer that cannot enter gets one of these errors.
+var errFull = errors.New("this page has as many viewers as it serves at a time: close another one")
+
+// view adds a viewer. Its leave must be called.
+func (p *Page) view() (leave func(), fresh <-chan struct{}, err error) {
+	p.mu.Lock()
+	if p.viewers == viewersMax {
+		p.mu.Unlock()
+		return nil, nil, errFull
+	}
+	if p.viewers++; p.viewers == 1 {
+		p.fresh = make(chan struct{})
+	}
+	fresh = p.fresh
+	p.mu.Unlock()
+	p.poller.Enter()
+	return func() {
+		p.poller.Leave()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.viewers--
+	}, fresh, nil
+}
+
+// events streams the state to a browser, and then what changes.
+func (p *Page) events(w http.ResponseWriter, r *http.Request) {
+	leave, fresh, err := p.view()
+	if err != nil {
+		w.Header().Set("Retry-After", "10")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := &stream{w, http.NewResponseController(w)}
+	if out.send("retry: 500\n\n") != nil {
+		return
+	}
+	select {
+	case <-fresh:
+	case <-r.Context().Done():
+		return
+	case <-p.done:
+		return
+	}
+	version := p.version(r.Header.Get("Last-Event-ID"))
+	for {
+		m, changed := p.state.since(version)
+		if m.to > 0 {
+			if out.send(fmt.Sprintf("id: %s.%d\ndata: {\"now\":%d,%s}\n\n", p.run, m.to, time.Now().UnixMilli(), m.data)) != nil {
+				return
+			}
+			version = m.to
+			continue
+		}
+		quiet := time.NewTimer(quietMax)
+		select {
+		case <-changed:
+		case <-quiet.C:
+			err = out.send(": the cluster is being asked\n\n")
+		case <-r.Context().Done():
+			err = r.Context().Err()
+		case <-p.done:
+			err = http.ErrServerClosed
+		}
+		if quiet.Stop(); err != nil {
+			return
+		}
+	}
+}
+
+// version returns the version of a browser that connects again, or 0.
+func (p *Page) version(id string) uint64 {
+	run, text, _ := strings.Cut(id, ".")
+	version, err := strconv.ParseUint(text, 10, 64)
+	if run != p.run || err != nil {
+		return 0
+	}
+	return version
+}
+
+// A stream is the response to a browser.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+func (s *stream) send(text string) error {
+	// Writers without deadlines, such as those of tests, have none.
+	_ = s.control.SetWriteDeadline(time.Now().Add(writeMax))
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}
+
+// Serve serves the page at a listener until ctx ends, and closes it.
+func (p *Page) Serve(ctx context.Context, l net.Listener, log *slog.Logger) {
+	server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	defer p.Close()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		log.Error("the page cannot be served any longer", "err", err)
+	}
+}

@@ -1,0 +1,78 @@
+// Package poll asks a seed for the state of its cluster, as long as somebody looks at it.
+package poll
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/page/model"
+	"github.com/nexar-go/nexar/trace"
+)
+
+const (
+	// Pauses between polls are as long as the last poll, so that the seed and its nodes have rest, within these bounds.
+	pauseMin = 300 * time.Millisecond
+	pauseMax = 5 * time.Second
+	// askMax bounds a poll. A seed that is reached answers within less.
+	askMax = 10 * time.Second
+)
+
+// A Poller polls while at least one viewer has entered. All viewers share its polls. Its model stays when the last one leaves.
+type Poller struct {
+	// Ask asks the seed.
+	Ask func(context.Context) (trace.Cluster, error)
+	// Show takes each view. Calls do not overlap, and none begins after Leave of the last viewer has returned.
+	Show func(model.View)
+
+	mu      sync.Mutex // held by Enter and Leave
+	viewers int
+	stop    func() // ends the goroutine that polls, and waits for its end
+	model   model.Model
+}
+
+// Enter adds a viewer. It reports whether it is the only one: then Show has not been called for some time.
+func (p *Poller) Enter() (first bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.viewers++; p.viewers > 1 {
+		return false
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var polling sync.WaitGroup
+	polling.Go(func() { p.poll(ctx) })
+	p.stop = func() { cancel(); polling.Wait() }
+	return true
+}
+
+// Leave removes a viewer.
+func (p *Poller) Leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.viewers--; p.viewers == 0 {
+		p.stop()
+	}
+}
+
+func (p *Poller) poll(ctx context.Context) {
+	for {
+		began := time.Now()
+		asking, cancel := context.WithTimeout(ctx, askMax)
+		c, err := p.Ask(asking)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		now := time.Now()
+		if err != nil {
+			p.Show(p.model.Fail(err.Error(), now))
+		} else {
+			p.Show(p.model.Add(c, now))
+		}
+		select {
+		case <-time.After(min(max(now.Sub(began), pauseMin), pauseMax)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
