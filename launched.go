@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/launch"
+	"github.com/nexar-go/nexar/launch/meet"
 )
 
 // JoinOrLocal calls [Join] if cfg or the environment names a seed, or if a launcher has started this process. Otherwise it returns the node of a
@@ -38,7 +39,7 @@ type launched struct {
 	seed     atomic.Pointer[Seed] // nil without one
 	stateDir string               // of the seed, or ""
 	release  func()               // ends the announcement of the seed; may be nil
-	// sharesPorts is launch.Met.Shared.
+	// sharesPorts is meet.World.Shared.
 	sharesPorts bool
 	// size is the size of the world to which the rank of the configuration belongs, if a launcher tells it beside NEXAR_SEEDS.
 	size int
@@ -107,7 +108,7 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 	listen, _, _ := net.SplitHostPort(cfg.Listen)
 	ended, end := context.WithCancel(context.Background())
 	end()
-	met, err := p.Meet(ctx, launch.Meeting{
+	met, err := meet.Meet(ctx, p, meet.Options{
 		Seeds: cfg.LaunchSeeds, Token: token.Reveal(), NewToken: NewToken, Listen: listen, Log: cfg.Log,
 		Addrs: func(port int) []string {
 			a := cfg.Advertise
@@ -116,7 +117,7 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 			}
 			return host.Addrs(net.JoinHostPort(cmp.Or(a, listen), strconv.Itoa(port)))
 		},
-		Start: func(ctx context.Context, s launch.Seed) (int, error) {
+		Start: func(ctx context.Context, s meet.Seed) (int, error) {
 			return l.start(ctx, cfg, s, l.tokenOf(token, s.Token))
 		},
 		Decided: func() bool {
@@ -151,7 +152,7 @@ func (l *launched) tokenOf(given pki.Token, made string) pki.Token {
 }
 
 // start starts a seed.
-func (l *launched) start(ctx context.Context, cfg *Config, s launch.Seed, token pki.Token) (port int, err error) {
+func (l *launched) start(ctx context.Context, cfg *Config, s meet.Seed, token pki.Token) (port int, err error) {
 	c := SeedConfig{
 		Listen: s.Listen, Peers: s.Peers, Advertise: s.Self, World: l.process.Size,
 		Transports: cfg.Transports, Factories: cfg.Factories, FormTimeout: cfg.FormTimeout, Log: cfg.Log,

@@ -129,7 +129,7 @@ func TestFind(t *testing.T) {
 	torch := launch.Process{
 		Launcher: launch.Torchrun, Job: "h1:29500/none", Rank: 3, Size: 4, LocalRank: 1, LocalSize: 2, Hosts: []string{"h1"}, Host: 1,
 	}
-	pmi := launch.Process{Launcher: launch.PMIServer, Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Host: -1, PMI: true}
+	pmi := launch.Process{Launcher: launch.PMI, Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Host: -1, HasPMI: true}
 	ompi := launch.Process{Launcher: launch.OpenMPI, Job: "prterun-h-27277@1", Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Host: -1}
 	with := func(p launch.Process, change func(*launch.Process)) launch.Process {
 		change(&p)
@@ -146,12 +146,12 @@ func TestFind(t *testing.T) {
 		{"slurm", environment(slurmTask), "", slurm},
 		{"slurm, a step that was requeued", environment(slurmTask, "SLURM_RESTART_COUNT=2"), "", with(slurm, func(p *launch.Process) { p.Job = "12.0.2" })},
 		{"slurm with reserved ports", environment(slurmTask, "SLURM_STEP_RESV_PORTS=12003-12005,12008"), "", with(slurm, func(p *launch.Process) { p.Port = 12003 })},
-		{"slurm with mpi_pmi2", environment(slurmTask, "PMI_FD=6\nPMI_JOBID=12.0\nPMI_RANK=4\nPMI_SIZE=6"), "", with(slurm, func(p *launch.Process) { p.PMI = true })},
+		{"slurm with mpi_pmi2", environment(slurmTask, "PMI_FD=6\nPMI_JOBID=12.0\nPMI_RANK=4\nPMI_SIZE=6"), "", with(slurm, func(p *launch.Process) { p.HasPMI = true })},
 		{"slurm with variables of another PMI", environment(slurmTask, "PMI_FD=6\nPMI_JOBID=11.0\nPMI_RANK=4\nPMI_SIZE=6"), "", slurm},
 		{"slurm with variables of another torchrun", environment(slurmTask, torchrun), "", slurm},
 		{"slurm, heterogeneous", environment(slurmHet), "", launch.Process{
 			Launcher: launch.Slurm, Job: "4.1.0", Rank: 1, Size: 5, LocalRank: 1, LocalSize: 2,
-			Hosts: []string{"n1", "n2", "n3"}, Tasks: []int{2, 1, 2}, Host: 2, Port: 12017, PMI: true,
+			Hosts: []string{"n1", "n2", "n3"}, Tasks: []int{2, 1, 2}, Host: 2, Port: 12017, HasPMI: true,
 		}},
 		{"slurm, one component", environment(slurmHet, "SLURM_STEP_NODELIST=n3\nSLURM_STEP_NUM_TASKS=2\nSLURM_STEP_TASKS_PER_NODE=2\nPMI_FD="), "", launch.Process{
 			Launcher: launch.Slurm, Job: "4.1.0", Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Hosts: []string{"n3"}, Tasks: []int{2}, Port: 12017,
@@ -159,7 +159,7 @@ func TestFind(t *testing.T) {
 		{"slurm without the name of the node", environment(slurmTask, "SLURMD_NODENAME="), "", slurm},
 		{"a script of srun with mpi_pmi2", environment(slurmHet, "SLURM_TASK_PID=4710"), "", launch.Process{
 			Launcher: launch.Slurm, Job: "4.1.0", Rank: 1, Size: 5, LocalRank: 1, LocalSize: 2,
-			Hosts: []string{"n1", "n2", "n3"}, Tasks: []int{2, 1, 2}, Host: 2, Port: 12017, PMI: true,
+			Hosts: []string{"n1", "n2", "n3"}, Tasks: []int{2, 1, 2}, Host: 2, Port: 12017, HasPMI: true,
 		}},
 		{"mpich, whose proxies srun with mpi_pmi2 started", environment(slurmTask, "SLURM_TASK_PID=4710\nPMI_JOBID=12.0", mpich), "", pmi},
 		{"torchrun by srun", environment(slurmTask, torchrun, "SLURM_TASK_PID=4710"), "", torch},
@@ -230,7 +230,7 @@ func TestFind(t *testing.T) {
 					t.Errorf("the finding of %s has no text", f.Launcher)
 				}
 			}
-			if want := []string{launch.Slurm, launch.Kubernetes, launch.Torchrun, launch.PMIServer, launch.OpenMPI}; !slices.Equal(names, want) {
+			if want := []string{launch.Slurm, launch.Kubernetes, launch.Torchrun, launch.PMI, launch.OpenMPI}; !slices.Equal(names, want) {
 				t.Errorf("findings of %v, want %v", names, want)
 			}
 			if got := strings.Join(found, " "); got != test.want.Launcher {

@@ -61,34 +61,6 @@ func FuzzTasksPerNode(f *testing.F) {
 	})
 }
 
-func FuzzPorts(f *testing.F) {
-	f.Add("slurm", "12.0.0", 0, 2, 4)
-	f.Add("kubernetes", "", 65535, 9999, 10000)
-	f.Fuzz(func(t *testing.T, launcher, job string, reserved, seed, n int) {
-		n %= 12000
-		p := launch.Process{Launcher: launcher, Job: job, Port: reserved}
-		ports := p.Ports(seed, n)
-		if seed < 0 || n <= 0 {
-			if ports != nil {
-				t.Errorf("ports %v", ports)
-			}
-			return
-		}
-		if len(ports) != min(n, 10000) {
-			t.Errorf("%d ports, want %d", len(ports), n)
-		}
-		for i, port := range ports {
-			if (port < 20000 || port > 29999) && (i > 0 || port != reserved+seed) || port < 1 || port > 65535 {
-				t.Errorf("port %d", port)
-			}
-		}
-		derived := slices.DeleteFunc(slices.Clone(ports), func(port int) bool { return port == reserved+seed })
-		if unique := slices.Compact(slices.Sorted(slices.Values(derived))); len(unique) != len(derived) {
-			t.Errorf("%d of %d ports are different", len(unique), len(derived))
-		}
-	})
-}
-
 // FuzzFind finds the process of any text of variables.
 func FuzzFind(f *testing.F) {
 	for _, vars := range []string{
@@ -131,7 +103,7 @@ func FuzzFindChanged(f *testing.F) {
 			env.Vars[names[int(pair[0])%len(names)]] = values[int(pair[len(pair)-1])%len(values)]
 		}
 		env.Hostname = "set-worker-1-1.set.ml"
-		launchers := []string{"", launch.Auto, launch.None, launch.Slurm, launch.Kubernetes, launch.Torchrun, launch.PMIServer, launch.OpenMPI}
+		launchers := []string{"", launch.Auto, launch.None, launch.Slurm, launch.Kubernetes, launch.Torchrun, launch.PMI, launch.OpenMPI}
 		checkFind(t, env, launchers[int(only)%len(launchers)])
 	})
 }
@@ -178,9 +150,6 @@ func checkFind(t *testing.T, env launch.Environment, only string) {
 	}
 	if slices.Contains(p.Hosts, "") {
 		t.Errorf("a host without a name among %d", len(p.Hosts))
-	}
-	if seed, runs := p.RunsSeed(3); runs && (seed < 0 || seed >= 3 || p.Hosts != nil && p.SeedHost(seed) != p.Hosts[p.Host]) {
-		t.Errorf("seed %d runs on %q, of %+v", seed, p.SeedHost(seed), p)
 	}
 }
 

@@ -3,6 +3,7 @@ package launch
 import (
 	"cmp"
 	"fmt"
+	"github.com/nexar-go/nexar/launch/internal/text"
 	"strconv"
 	"strings"
 )
@@ -73,19 +74,19 @@ func indexedJob(env Environment, r *reader, over overrule) answer {
 	prefix, ok := strings.CutSuffix(host, "-"+strconv.Itoa(index))
 	if !ok || prefix == "" {
 		return unusable("the hostname is %s, but JOB_COMPLETION_INDEX is %d: expected a hostname such as job-%d: leave the hostname of the pod to the Job, or set NEXAR_SEEDS",
-			quote(env.Hostname), index, index)
+			text.Quote(env.Hostname), index, index)
 	}
 	suffix, ok := domain(env.Hosts, env.Hostname)
 	if !ok {
 		return unusable("/etc/hosts has no domain for %s: expected the subdomain of a headless Service, by which pods find each other: "+
-			"set spec.template.spec.subdomain of the Job to its name, or set NEXAR_SEEDS", quote(host))
+			"set spec.template.spec.subdomain of the Job to its name, or set NEXAR_SEEDS", text.Quote(host))
 	}
 	job := 0
 	if jobs > 1 {
 		last := strings.LastIndexByte(prefix, '-')
 		if job, ok = parseNumber(prefix[last+1:]); !ok || last < 1 || job >= jobs {
 			return unusable("the hostname is %s, and NEXAR_JOBSET_JOBS is %d: expected the hostname SET-REPLICATEDJOB-JOB-INDEX of a JobSet with JOB below %d: "+
-				"correct or unset NEXAR_JOBSET_JOBS", quote(env.Hostname), jobs, jobs)
+				"correct or unset NEXAR_JOBSET_JOBS", text.Quote(env.Hostname), jobs, jobs)
 		}
 		prefix = prefix[:last]
 	}

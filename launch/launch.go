@@ -1,9 +1,9 @@
 // Package launch recognizes how a process was started: by Slurm, Kubernetes, torchrun, MPICH or Intel
 // MPI (PMI), or Open MPI. [Find] reads the variables of the environment and says which rank of which
-// job this process is, on which hosts the job runs, and at which ports its ranks can meet.
+// job this process is, and on which hosts the job runs.
 //
-// Find and the parsers are pure: environment in, answer out. They need no command of a launcher, such as scontrol. [PMI] talks to
-// a process manager, and [Process.Meet] lets the processes of a world find its seeds.
+// Find and the parsers are pure: environment in, answer out. They need no command of a launcher, such as scontrol. [PMIClient] talks to
+// a process manager.
 //
 // Launchers start each other, so the variables of several can be present. Find takes the nearest:
 //
@@ -24,6 +24,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/nexar-go/nexar/launch/internal/text"
 	"io"
 	"os"
 	"strings"
@@ -37,7 +38,7 @@ const (
 	Slurm      = "slurm"
 	Kubernetes = "kubernetes" // indexed Jobs, JobSets and LeaderWorkerSets
 	Torchrun   = "torchrun"   // and whatever else sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
-	PMIServer  = "pmi"        // mpiexec of MPICH and Intel MPI
+	PMI        = "pmi"        // mpiexec of MPICH and Intel MPI
 	OpenMPI    = "openmpi"
 )
 
@@ -116,9 +117,9 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 	if r.err != nil {
 		return Process{}, nil, fmt.Errorf("%w: %w", ErrLaunch, r.err)
 	}
-	names := []string{Slurm, Kubernetes, Torchrun, PMIServer, OpenMPI}
+	names := []string{Slurm, Kubernetes, Torchrun, PMI, OpenMPI}
 	recognize := map[string]func(Environment, overrule) answer{
-		Slurm: findSlurm, Kubernetes: findKubernetes, Torchrun: findTorchrun, PMIServer: findPMI, OpenMPI: findOpenMPI,
+		Slurm: findSlurm, Kubernetes: findKubernetes, Torchrun: findTorchrun, PMI: findPMI, OpenMPI: findOpenMPI,
 	}
 	single := false
 	switch only = cmp.Or(only, Auto); {
@@ -129,18 +130,18 @@ func Find(env Environment, only string) (Process, []Finding, error) {
 		recognize, single = map[string]func(Environment, overrule) answer{only: recognize[only]}, true
 	default:
 		return Process{}, nil, fmt.Errorf("%w: NEXAR_LAUNCHER is %s: expected auto, none, %s",
-			ErrLaunch, quote(only), strings.Join(names, ", "))
+			ErrLaunch, text.Quote(only), strings.Join(names, ", "))
 	}
 	answers := map[string]answer{}
 	for name, f := range recognize {
 		answers[name] = over.apply(f(env, over))
 	}
-	order := []string{Torchrun, PMIServer, OpenMPI, Slurm, Kubernetes}
+	order := []string{Torchrun, PMI, OpenMPI, Slurm, Kubernetes}
 	switch {
 	case answers[Slurm].direct:
 		order = append([]string{Slurm}, order...)
 	case slurmPMI(r):
-		order = []string{Torchrun, OpenMPI, Slurm, PMIServer, Kubernetes}
+		order = []string{Torchrun, OpenMPI, Slurm, PMI, Kubernetes}
 	}
 	manySlurmTasks := answers[Slurm].process.Size > 1
 	chosen := ""
@@ -224,24 +225,6 @@ func set(is bool) string {
 		return "set"
 	}
 	return "unset"
-}
-
-// quote shortens a value from outside for an error.
-func quote(s string) string {
-	const most = 80
-	if len(s) > most {
-		return fmt.Sprintf("%q… (%d bytes)", s[:most], len(s))
-	}
-	return fmt.Sprintf("%q", s)
-}
-
-// plain quotes a name from outside only if it is long or has other characters than names have.
-func plain(s string) string {
-	odd := func(c rune) bool { return c <= ' ' || c > '~' }
-	if len(s) > 256 || strings.ContainsFunc(s, odd) {
-		return quote(s)
-	}
-	return s
 }
 
 // hostsFileMax is how much of the hosts file is read.

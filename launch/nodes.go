@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"github.com/nexar-go/nexar/launch/internal/text"
 	"strconv"
 	"strings"
 )
@@ -22,7 +23,7 @@ func ExpandNodes(list string) ([]string, error) {
 		var item string
 		var err error
 		if item, rest, more, err = cutItem(rest); err != nil {
-			return nil, fmt.Errorf("node list %s: %w", quote(list), err)
+			return nil, fmt.Errorf("node list %s: %w", text.Quote(list), err)
 		}
 		// The names of an item so far; each range multiplies them.
 		expanded := []string{""}
@@ -32,12 +33,12 @@ func ExpandNodes(list string) ([]string, error) {
 			if item = ""; bracket {
 				inside, afterwards, closed := strings.Cut(after, "]")
 				if !closed || strings.Contains(inside, "[") {
-					return nil, fmt.Errorf("node list %s: a [ has no ]: expected names such as n[1-3,7]", quote(list))
+					return nil, fmt.Errorf("node list %s: a [ has no ]: expected names such as n[1-3,7]", text.Quote(list))
 				}
 				item = afterwards
 				numbers, err := expandNumbers(inside, sizeMax-len(names))
 				if err != nil {
-					return nil, fmt.Errorf("node list %s: %w", quote(list), err)
+					return nil, fmt.Errorf("node list %s: %w", text.Quote(list), err)
 				}
 				ends = numbers
 			} else {
@@ -60,7 +61,7 @@ func ExpandNodes(list string) ([]string, error) {
 		}
 		for _, name := range expanded {
 			if name == "" || strings.ContainsAny(name, "[] \t\r\n") {
-				return nil, fmt.Errorf("node list %s: %s is no name: expected names such as n[1-3,7]", quote(list), quote(name))
+				return nil, fmt.Errorf("node list %s: %s is no name: expected names such as n[1-3,7]", text.Quote(list), text.Quote(name))
 			}
 		}
 		names = append(names, expanded...)
@@ -72,7 +73,7 @@ func ExpandNodes(list string) ([]string, error) {
 }
 
 func tooMany(list string) error {
-	return fmt.Errorf("node list %s: more than %d nodes or %d MiB of names: expected fewer", quote(list), sizeMax, nodesBytes>>20)
+	return fmt.Errorf("node list %s: more than %d nodes or %d MiB of names: expected fewer", text.Quote(list), sizeMax, nodesBytes>>20)
 }
 
 // cutItem cuts a list at its first comma outside brackets.
@@ -111,10 +112,10 @@ func expandNumbers(s string, most int) ([]string, error) {
 			step, ok3 = parseNumber(stepText)
 		}
 		if !ok1 || !ok2 || !ok3 || high < low || step < 1 || stepped && !ranged {
-			return nil, fmt.Errorf("%s is no range: expected numbers such as 1-3,7", quote(part))
+			return nil, fmt.Errorf("%s is no range: expected numbers such as 1-3,7", text.Quote(part))
 		}
 		if (high-low)/step >= most-len(numbers) {
-			return nil, fmt.Errorf("%s makes more than %d nodes: expected fewer", quote(part), sizeMax)
+			return nil, fmt.Errorf("%s makes more than %d nodes: expected fewer", text.Quote(part), sizeMax)
 		}
 		for n := low; n <= high; n += step {
 			digits := strconv.Itoa(n)
@@ -138,10 +139,10 @@ func TasksPerNode(s string) ([]int, error) {
 			times, ok = t, ok && closed && isNumber && t > 0
 		}
 		if !ok {
-			return nil, fmt.Errorf("tasks per node %s: %s is no number of tasks: expected numbers such as 4,1(x2)", quote(s), quote(part))
+			return nil, fmt.Errorf("tasks per node %s: %s is no number of tasks: expected numbers such as 4,1(x2)", text.Quote(s), text.Quote(part))
 		}
 		if times > sizeMax-len(tasks) {
-			return nil, fmt.Errorf("tasks per node %s: more than %d nodes: expected fewer", quote(s), sizeMax)
+			return nil, fmt.Errorf("tasks per node %s: more than %d nodes: expected fewer", text.Quote(s), sizeMax)
 		}
 		for range times {
 			tasks = append(tasks, n)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nexar-go/nexar/launch/internal/text"
 	"io"
 	"os"
 	"slices"
@@ -21,16 +22,16 @@ const (
 	pmi2Value = 1024
 )
 
-// ErrNoValue is the error of [PMI.Get] for a key without a value.
+// ErrNoValue is the error of [PMIClient.Get] for a key without a value.
 var ErrNoValue = errors.New("no rank has put a value before the fence")
 
-// A PMI is a connection to the process manager that has started this process, over the descriptor in PMI_FD. By it, the ranks of a job
+// A PMIClient is a connection to the process manager that has started this process, over the descriptor in PMI_FD. By it, the ranks of a job
 // exchange values: each rank puts its own, all ranks call Fence, then each rank can get those of all. One goroutine can use it at a time.
 //
-// A process manager takes a process that ends before [PMI.Close] for a failed one, and most of them then end the job.
+// A process manager takes a process that ends before [PMIClient.Close] for a failed one, and most of them then end the job.
 //
 // After an error other than [ErrNoValue], or one of an argument, the connection cannot be used anymore.
-type PMI struct {
+type PMIClient struct {
 	conn     *os.File
 	answers  *bufio.Reader
 	version  int
@@ -47,14 +48,14 @@ type PMI struct {
 // which a variable of another job could point.
 //
 // OpenPMI waits for the process manager until ctx ends, but at most 30 seconds.
-func OpenPMI(ctx context.Context, env Environment) (*PMI, error) {
+func OpenPMI(ctx context.Context, env Environment) (*PMIClient, error) {
 	ctx, cancel := limited(ctx, openPMILimit)
 	defer cancel()
 	conn, err := inheritedPMI(env)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLaunch, err)
 	}
-	p := &PMI{conn: conn, answers: bufio.NewReaderSize(conn, maxPMIMessage)}
+	p := &PMIClient{conn: conn, answers: bufio.NewReaderSize(conn, maxPMIMessage)}
 	if err := p.init(ctx, env); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -69,16 +70,16 @@ func limited(ctx context.Context, limit time.Duration) (context.Context, context
 
 // inheritedPMI returns the descriptor in PMI_FD as a file.
 func inheritedPMI(env Environment) (*os.File, error) {
-	text, port := env.Vars["PMI_FD"], env.Vars["PMI_PORT"]
-	if text == "" && port != "" {
-		return nil, fmt.Errorf("PMI_FD is not set, but PMI_PORT is %s: start mpiexec without -pmi-port", quote(port))
+	value, port := env.Vars["PMI_FD"], env.Vars["PMI_PORT"]
+	if value == "" && port != "" {
+		return nil, fmt.Errorf("PMI_FD is not set, but PMI_PORT is %s: start mpiexec without -pmi-port", text.Quote(port))
 	}
-	if text == "" {
+	if value == "" {
 		return nil, errors.New("PMI_FD is not set: start the program by mpiexec, or by srun --mpi=pmi2")
 	}
-	fd, ok := parseNumber(text)
+	fd, ok := parseNumber(value)
 	if !ok || fd <= 2 {
-		return nil, fmt.Errorf("PMI_FD is %s: expected the number of a descriptor, 3 or more: start the program by mpiexec, or unset it", quote(text))
+		return nil, fmt.Errorf("PMI_FD is %s: expected the number of a descriptor, 3 or more: start the program by mpiexec, or unset it", text.Quote(value))
 	}
 	conn, err := inherited(fd)
 	if err != nil {
@@ -88,7 +89,7 @@ func inheritedPMI(env Environment) (*os.File, error) {
 	return conn, nil
 }
 
-func (p *PMI) init(ctx context.Context, env Environment) error {
+func (p *PMIClient) init(ctx context.Context, env Environment) error {
 	if err := p.negotiate(ctx); err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (p *PMI) init(ctx context.Context, env Environment) error {
 
 // negotiate sets the version. The messages are lines of PMI-1 in both versions. Intel MPI's process manager ends the job if
 // it is asked for PMI-2, therefore PMI-1 is the first request.
-func (p *PMI) negotiate(ctx context.Context) error {
+func (p *PMIClient) negotiate(ctx context.Context) error {
 	p.version = 1
 	answer, err := p.call(ctx, "", request{"init", []field{{"pmi_version", "1"}, {"pmi_subversion", "1"}}}, "response_to_init")
 	var refused *refusal
@@ -124,7 +125,7 @@ func (p *PMI) negotiate(ctx context.Context) error {
 }
 
 // init1 gets the limits and the name of the key-value space. In PMI-1 only the environment contains rank and size.
-func (p *PMI) init1(ctx context.Context, env Environment) error {
+func (p *PMIClient) init1(ctx context.Context, env Environment) error {
 	limits, err := p.call(ctx, "", request{"get_maxes", nil}, "maxes")
 	if err != nil {
 		return err
@@ -149,11 +150,11 @@ func (p *PMI) init1(ctx context.Context, env Environment) error {
 	return p.compare("get_appnum", answer, env, "appnum", "MPI_APPNUM")
 }
 
-func (p *PMI) init2(ctx context.Context, env Environment) error {
+func (p *PMIClient) init2(ctx context.Context, env Environment) error {
 	p.maxKey, p.maxValue = pmi2Key-1, pmi2Value-1
 	rank, job := env.Vars["PMI_RANK"], env.Vars["PMI_JOBID"]
 	if _, ok := parseNumber(rank); !ok {
-		return fmt.Errorf("%w: PMI_RANK is %s: expected the rank of this process, for PMI-2: start the program by mpiexec or srun", ErrLaunch, quote(rank))
+		return fmt.Errorf("%w: PMI_RANK is %s: expected the rank of this process, for PMI-2: start the program by mpiexec or srun", ErrLaunch, text.Quote(rank))
 	}
 	if checkPMI(job) != nil {
 		job = "0" // Slurm insists on a value.
@@ -169,7 +170,7 @@ func (p *PMI) init2(ctx context.Context, env Environment) error {
 	}
 	spawned, says := env.Vars["PMI_SPAWNED"], answer.get("spawner-jobid")
 	if (spawned == "" || spawned == "0") != (says == "") {
-		return p.errorf("fullinit", "", "%w: the process manager says spawner-jobid=%s, but PMI_SPAWNED is %s: %s", ErrLaunch, excerpt(says), quote(spawned), otherJob)
+		return p.errorf("fullinit", "", "%w: the process manager says spawner-jobid=%s, but PMI_SPAWNED is %s: %s", ErrLaunch, excerpt(says), text.Quote(spawned), otherJob)
 	}
 	return nil
 }
@@ -178,20 +179,20 @@ const otherJob = "unset variables of other jobs, and start the program directly 
 
 // compare returns an error if the field of an answer and the variable are numbers that differ. A process manager that does not
 // know a number leaves it out or says -1.
-func (p *PMI) compare(call string, answer message, env Environment, name, variable string) error {
+func (p *PMIClient) compare(call string, answer message, env Environment, name, variable string) error {
 	says, have := answer.get(name), env.Vars[variable]
 	if have == "" || says == "" || says == "-1" || says == have {
 		return nil
 	}
-	return p.errorf(call, "", "%w: the process manager says %s=%s, but %s is %s: %s", ErrLaunch, name, excerpt(says), variable, quote(have), otherJob)
+	return p.errorf(call, "", "%w: the process manager says %s=%s, but %s is %s: %s", ErrLaunch, name, excerpt(says), variable, text.Quote(have), otherJob)
 }
 
-// Put stores a value, which all ranks can get after the next [PMI.Fence]. The key is unique in the job. Both have at least one byte and consist
+// Put stores a value, which all ranks can get after the next [PMIClient.Fence]. The key is unique in the job. Both have at least one byte and consist
 // of printable ASCII without space, ";" and "\", and keys have no "=". Keys of up to 63 bytes and values of up to 800
 // can be stored in all known process managers.
 //
 // Errors contain no values, as these can be secrets.
-func (p *PMI) Put(ctx context.Context, key, value string) error {
+func (p *PMIClient) Put(ctx context.Context, key, value string) error {
 	if err := p.checkKey(key); err != nil {
 		return p.errorf("put", key, "%w", err)
 	}
@@ -216,7 +217,7 @@ func (p *PMI) Put(ctx context.Context, key, value string) error {
 }
 
 // Fence waits until all ranks of the job have called it.
-func (p *PMI) Fence(ctx context.Context) error {
+func (p *PMIClient) Fence(ctx context.Context) error {
 	var err error
 	if p.version == 2 {
 		_, err = p.call(ctx, "", request{"kvs-fence", nil}, "kvs-fence-response")
@@ -227,7 +228,7 @@ func (p *PMI) Fence(ctx context.Context) error {
 }
 
 // Get returns the value of a key, or [ErrNoValue].
-func (p *PMI) Get(ctx context.Context, key string) (string, error) {
+func (p *PMIClient) Get(ctx context.Context, key string) (string, error) {
 	if err := p.checkKey(key); err != nil {
 		return "", p.errorf("get", key, "%w", err)
 	}
@@ -252,13 +253,13 @@ func (p *PMI) Get(ctx context.Context, key string) (string, error) {
 
 // Close tells the process manager that this process will make no more calls, and closes the connection. After a failed call it only closes
 // the connection.
-func (p *PMI) Close() error {
+func (p *PMIClient) Close() error {
 	ctx, cancel := limited(context.Background(), closePMILimit)
 	defer cancel()
 	return p.close(ctx)
 }
 
-func (p *PMI) close(ctx context.Context) (err error) {
+func (p *PMIClient) close(ctx context.Context) (err error) {
 	if errors.Is(p.failed, os.ErrClosed) {
 		return nil
 	}
@@ -273,7 +274,7 @@ func (p *PMI) close(ctx context.Context) (err error) {
 	return errors.Join(err, p.conn.Close())
 }
 
-func (p *PMI) checkKey(key string) error {
+func (p *PMIClient) checkKey(key string) error {
 	if err := checkPMI(key); err != nil {
 		return err
 	}
@@ -294,7 +295,7 @@ func (r *refusal) Error() string {
 }
 
 // call sends a request and returns the answer, which must be the command want. Key is for errors, or "".
-func (p *PMI) call(ctx context.Context, key string, r request, want string) (message, error) {
+func (p *PMIClient) call(ctx context.Context, key string, r request, want string) (message, error) {
 	if p.failed != nil {
 		return message{}, p.errorf(r.cmd, key, "the connection cannot be used: %w", p.failed)
 	}
@@ -323,7 +324,7 @@ func (p *PMI) call(ctx context.Context, key string, r request, want string) (mes
 }
 
 // exchange writes a request and reads one answer. The end of ctx interrupts it.
-func (p *PMI) exchange(ctx context.Context, r string, wire int) (message, error) {
+func (p *PMIClient) exchange(ctx context.Context, r string, wire int) (message, error) {
 	if n := p.answers.Buffered(); n > 0 {
 		return message{}, fmt.Errorf("the process manager has sent more after its answer to the call before, %d bytes", n)
 	}
@@ -352,7 +353,7 @@ func (p *PMI) exchange(ctx context.Context, r string, wire int) (message, error)
 	return m, err
 }
 
-func (p *PMI) errorf(call, key, format string, args ...any) error {
+func (p *PMIClient) errorf(call, key, format string, args ...any) error {
 	of := ""
 	if key != "" {
 		of = fmt.Sprintf(" of the key %s", excerpt(key))
@@ -360,6 +361,6 @@ func (p *PMI) errorf(call, key, format string, args ...any) error {
 	return fmt.Errorf("launch: PMI-%d %s%s: "+format, slices.Concat([]any{p.version, call, of}, args)...)
 }
 
-func (p *PMI) unexpected(call string, m message, want string) error {
+func (p *PMIClient) unexpected(call string, m message, want string) error {
 	return p.errorf(call, "", "the process manager answered %s: expected %s", excerpt(m.raw), want)
 }

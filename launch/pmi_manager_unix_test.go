@@ -110,7 +110,7 @@ func both(t *testing.T, test func(t *testing.T, version int)) {
 }
 
 // open connects to a scripted process manager.
-func open(t *testing.T, steps []step) *PMI {
+func open(t *testing.T, steps []step) *PMIClient {
 	t.Helper()
 	env, manager := connected(t, nil)
 	script(t, manager, steps)

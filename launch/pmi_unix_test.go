@@ -235,12 +235,15 @@ func TestPMITwoAnswers(t *testing.T) {
 // A process manager that does not answer hangs no call: the end of the context ends it.
 func TestPMIHangs(t *testing.T) {
 	enough := errors.New("that is enough")
-	for name, call := range map[string]func(ctx context.Context, p *PMI, env Environment) error{
-		"OpenPMI": func(ctx context.Context, _ *PMI, env Environment) error { _, err := OpenPMI(ctx, env); return err },
-		"Put":     func(ctx context.Context, p *PMI, _ Environment) error { return p.Put(ctx, "k", "v") },
-		"Fence":   func(ctx context.Context, p *PMI, _ Environment) error { return p.Fence(ctx) },
-		"Get":     func(ctx context.Context, p *PMI, _ Environment) error { _, err := p.Get(ctx, "k"); return err },
-		"Close":   func(ctx context.Context, p *PMI, _ Environment) error { return p.close(ctx) },
+	for name, call := range map[string]func(ctx context.Context, p *PMIClient, env Environment) error{
+		"OpenPMI": func(ctx context.Context, _ *PMIClient, env Environment) error {
+			_, err := OpenPMI(ctx, env)
+			return err
+		},
+		"Put":   func(ctx context.Context, p *PMIClient, _ Environment) error { return p.Put(ctx, "k", "v") },
+		"Fence": func(ctx context.Context, p *PMIClient, _ Environment) error { return p.Fence(ctx) },
+		"Get":   func(ctx context.Context, p *PMIClient, _ Environment) error { _, err := p.Get(ctx, "k"); return err },
+		"Close": func(ctx context.Context, p *PMIClient, _ Environment) error { return p.close(ctx) },
 	} {
 		both(t, func(t *testing.T, version int) {
 			t.Run(name, func(t *testing.T) {
@@ -264,7 +267,7 @@ func TestPMIHangs(t *testing.T) {
 					}
 					cancel(enough)
 				})
-				var p *PMI
+				var p *PMIClient
 				if first != nil {
 					var err error
 					if p, err = OpenPMI(t.Context(), env); err != nil {

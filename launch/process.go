@@ -1,9 +1,8 @@
 package launch
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
+	"github.com/nexar-go/nexar/launch/internal/text"
 	"slices"
 	"strings"
 )
@@ -32,8 +31,8 @@ type Process struct {
 	Host int
 	// Port is the first port that the launcher has reserved for the job on each host, 0 if none.
 	Port int
-	// PMI reports whether the ranks can exchange values by [OpenPMI].
-	PMI bool
+	// HasPMI reports whether the ranks can exchange values by [OpenPMI].
+	HasPMI bool
 }
 
 // String describes the process in one line.
@@ -44,10 +43,10 @@ func (p Process) String() string {
 		fmt.Fprintf(&b, ", local rank %d of %d", p.LocalRank, p.LocalSize)
 	}
 	if len(p.Hosts) > 0 {
-		b.WriteString(", first host " + plain(p.Hosts[0]))
+		b.WriteString(", first host " + text.Plain(p.Hosts[0]))
 	}
 	if p.Job != "" {
-		b.WriteString(", job " + plain(p.Job))
+		b.WriteString(", job " + text.Plain(p.Job))
 	}
 	return b.String()
 }
@@ -55,92 +54,8 @@ func (p Process) String() string {
 // OneHost reports whether all ranks run on this host.
 func (p Process) OneHost() bool { return p.LocalSize >= p.Size && p.Size > 0 }
 
-// Restarts reports whether the launcher starts a process that has ended again, perhaps on another host, while the others of the
-// world go on. Then a seed that has ended may come back.
-func (p Process) Restarts() bool { return p.Launcher == Kubernetes }
-
-// Ports that are derived are below the range from which systems take ports for connections, and below
-// that of Kubernetes services (NodePort).
-const (
-	portMin   = 20000
-	portCount = 10000
-)
-
-// Ports returns n ports at which the ranks of the job look for the seed with this number, and where the seed
-// tries to listen, in this order. They are derived from Job; different seeds have different ports, as long as
-// there are fewer than 10000 in all. If the launcher has reserved ports, the first is Port plus the number of the seed.
-// Without a Job, as with MPICH, all jobs have the same ports: announce another one by [PMI].
-func (p Process) Ports(seed, n int) []int {
-	if n <= 0 || seed < 0 {
-		return nil
-	}
-	n = min(n, portCount)
-	sum := sha256.Sum256([]byte(p.Launcher + "\x00" + p.Job))
-	start := int(binary.BigEndian.Uint32(sum[0:]) % portCount)
-	// Ports of two jobs that meet at one port part at the next, since their steps differ. 10000 has the prime factors 2 and 5.
-	step := int(binary.BigEndian.Uint32(sum[4:])%(portCount/10))*10 + [...]int{1, 3, 7, 9}[sum[8]%4]
-	ports := make([]int, 0, n)
-	if p.Port > 0 && p.Port+seed <= 65535 {
-		ports = append(ports, p.Port+seed)
-	}
-	for i := 0; len(ports) < n; i++ {
-		ports = append(ports, portMin+(start+(seed%portCount*n%portCount+i)%portCount*step)%portCount)
-	}
-	return ports
-}
-
-// RunsSeed returns which of n seeds (0 … n-1) this process runs, if any.
-//
-// Seed k runs on the host k modulo the number of Hosts, by its process with the local rank k divided by that
-// number. With uneven Tasks, the seeds pass over hosts without a further process. If Hosts is nil, seed k is
-// run by rank k.
-func (p Process) RunsSeed(n int) (seed int, runs bool) {
-	if p.Hosts == nil {
-		return p.Rank, p.Rank < min(n, p.Size)
-	}
-	if p.Host < 0 || p.Host >= len(p.Hosts) || p.LocalRank < 0 {
-		return 0, false
-	}
-	if len(p.Tasks) != len(p.Hosts) {
-		seed = p.LocalRank*len(p.Hosts) + p.Host
-		return seed, seed < n
-	}
-	for host, tasks := range p.Tasks { // All processes with a smaller local rank, and those with the same one on the hosts before, run seeds first.
-		seed += min(tasks, p.LocalRank)
-		if host < p.Host && tasks > p.LocalRank {
-			seed++
-		}
-	}
-	return seed, seed < n
-}
-
-// SeedHost returns the host on which a seed runs, as RunsSeed places it, or "" if there is no such process, or Hosts is nil.
-func (p Process) SeedHost(seed int) string {
-	if seed < 0 || seed >= p.Size || len(p.Hosts) == 0 {
-		return ""
-	}
-	if len(p.Tasks) != len(p.Hosts) {
-		return p.Hosts[seed%len(p.Hosts)]
-	}
-	for local := 0; ; local++ {
-		before := seed
-		for host, tasks := range p.Tasks {
-			if tasks <= local {
-				continue
-			}
-			if seed == 0 {
-				return p.Hosts[host]
-			}
-			seed--
-		}
-		if seed == before {
-			return ""
-		}
-	}
-}
-
 // isOdd reports whether a host has characters that neither names nor addresses have, or is longer than names can be.
-func isOdd(host string) bool { return plain(host) != host || strings.ContainsAny(host, "[]") }
+func isOdd(host string) bool { return text.Plain(host) != host || strings.ContainsAny(host, "[]") }
 
 // check finds contradictions in what a launcher says.
 func (p Process) check() error {
@@ -154,7 +69,7 @@ func (p Process) check() error {
 			p.LocalRank, p.LocalSize)
 	case slices.ContainsFunc(p.Hosts, isOdd):
 		host := p.Hosts[slices.IndexFunc(p.Hosts, isOdd)]
-		return fmt.Errorf("a host of the job is %s: expected a name or an address without brackets, spaces and special characters: correct it", quote(host))
+		return fmt.Errorf("a host of the job is %s: expected a name or an address without brackets, spaces and special characters: correct it", text.Quote(host))
 	case p.LocalSize > p.Size:
 		return fmt.Errorf("this host has %d processes, but the world has %d: expected no more: start all processes by one command of the launcher", p.LocalSize, p.Size)
 	}

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"github.com/nexar-go/nexar/launch/internal/text"
 	"strconv"
 )
 
@@ -43,7 +44,7 @@ func (r *reader) need(present string, names ...string) {
 		if r.err == nil && r.vars[name] == "" {
 			r.partial = true
 			r.err = fmt.Errorf("%s is %s, but %s is not set: expected both: start all processes by the launcher, or unset %s",
-				present, quote(r.vars[present]), name, present)
+				present, text.Quote(r.vars[present]), name, present)
 		}
 	}
 }
@@ -54,7 +55,7 @@ func (r *reader) text(name string) string { return r.vars[name] }
 func (r *reader) number(name string) int {
 	n, ok := parseNumber(r.vars[name])
 	if !ok && r.err == nil {
-		r.err = fmt.Errorf("%s is %s: expected a number from 0 to %d: correct or unset it", name, quote(r.vars[name]), numberMax)
+		r.err = fmt.Errorf("%s is %s: expected a number from 0 to %d: correct or unset it", name, text.Quote(r.vars[name]), numberMax)
 	}
 	return n
 }

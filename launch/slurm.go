@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"github.com/nexar-go/nexar/launch/internal/text"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ func findSlurm(env Environment, _ overrule) answer {
 		// the nodes by component.
 		if p.Host = slices.Index(p.Hosts, node); p.Host < 0 {
 			return unusable("SLURMD_NODENAME is %s, which is not in %s %s: expected one of them: if the variables of another step are left over, "+
-				"as in a batch script that was submitted from within a step, start this process by srun", quote(node), nodesName, quote(r.text(nodesName)))
+				"as in a batch script that was submitted from within a step, start this process by srun", text.Quote(node), nodesName, text.Quote(r.text(nodesName)))
 		}
 	}
 	sum := 0
@@ -61,7 +62,7 @@ func findSlurm(env Environment, _ overrule) answer {
 	switch {
 	case sum != p.Size:
 		return unusable("%s is %d, but %s is %s, which is %d tasks: expected the same: start all processes by one srun",
-			sizeName, p.Size, tasksName, quote(r.text(tasksName)), sum)
+			sizeName, p.Size, tasksName, text.Quote(r.text(tasksName)), sum)
 	case len(p.Tasks) != len(p.Hosts):
 		return unusable("%s has %d nodes, but %s has %d: expected as many: start all processes by one srun",
 			nodesName, len(p.Hosts), tasksName, len(p.Tasks))
@@ -75,7 +76,7 @@ func findSlurm(env Environment, _ overrule) answer {
 	if port, ok := parseNumber(first); ok && port <= 65535 {
 		p.Port = port
 	}
-	p.PMI = slurmPMI(r)
+	p.HasPMI = slurmPMI(r)
 	return answer{process: p, direct: env.PID > 0 && r.text("SLURM_TASK_PID") == strconv.Itoa(env.PID)}
 }
 

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/launch"
+	"github.com/nexar-go/nexar/launch/meet"
 )
 
 // Package launch finds the same world in the pods of an overlay as the controllers make: the ranks 0 … n-1, the names
@@ -56,8 +58,8 @@ func TestLauncherFindsTheWorld(t *testing.T) {
 				if first, _, _ := launch.Find(launch.Environment{Vars: mustEnv(t, pods[0]), PID: 1, Hostname: pods[0].name, Hosts: []byte(pods[0].hostsFile("10.0.0.1"))}, launch.Auto); got.Job == "" || got.Job != first.Job {
 					t.Errorf("pod %s: the job is %q, that of the first pod %q: want the same", p.name, got.Job, first.Job)
 				}
-				for _, port := range got.Ports(0, 8) {
-					checkOpen(t, o, p, pods[0], port)
+				for _, addr := range meet.Seeds(got, 1) {
+					checkOpen(t, o, p, pods[0], int(netip.MustParseAddrPort("[::]"+addr[strings.LastIndexByte(addr, ':'):]).Port()))
 				}
 			}
 		})

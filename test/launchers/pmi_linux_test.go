@@ -30,7 +30,7 @@ func said4(t *testing.T, out string) []said {
 		t.Fatalf("%d ranks have printed a result: expected 4:\n%s", len(all), out)
 	}
 	for rank, s := range all {
-		if p := s.Process; p.Rank != rank || p.Size != 4 || !p.PMI {
+		if p := s.Process; p.Rank != rank || p.Size != 4 || !p.HasPMI {
 			t.Errorf("rank %d is %+v", rank, p)
 		}
 		if want := []string{"01=00", "01=01", "01=02", "01=03"}; !slices.Equal(s.Values, want) {
@@ -83,7 +83,7 @@ func TestMPIExec(t *testing.T) {
 			cmd.Env = append(clean(), roleVariable+"="+test.role, missingVariable+"="+test.missing)
 			all := said4(t, output(t, cmd))
 			for rank, s := range all {
-				if s.Process.Launcher != launch.PMIServer || test.local != nil && s.Process.LocalRank != test.local[rank] {
+				if s.Process.Launcher != launch.PMI || test.local != nil && s.Process.LocalRank != test.local[rank] {
 					t.Errorf("rank %d is %+v", rank, s.Process)
 				}
 			}

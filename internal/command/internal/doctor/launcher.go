@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nexar-go/nexar/launch"
+	"github.com/nexar-go/nexar/launch/meet"
 )
 
 // examineLauncher says which launcher started this process as Join would see it, and why not the others. Seeds overrule launchers.
@@ -24,7 +25,7 @@ func examineLauncher(env launch.Environment, haveSeeds bool) []Finding {
 		case f.Found:
 			text := fmt.Sprintf("%s started this process as %s", f.Launcher, f.Text)
 			n, _ := strconv.Atoi(env.Vars["NEXAR_LAUNCH_SEEDS"]) // Without it, or if it is malformed, which is another finding, one.
-			if seeds := p.Seeds(n); seeds != nil {
+			if seeds := meet.Seeds(p, n); seeds != nil {
 				text += "; its seeds are at " + strings.Join(seeds, ", ")
 			}
 			list = append(list, Finding{About: "launcher", Status: OK, Text: text})

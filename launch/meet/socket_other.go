@@ -1,6 +1,6 @@
 //go:build !linux
 
-package launch
+package meet
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 // hasSockets reports whether processes of one host can exchange values over a socket.
 const hasSockets = false
 
-func (Process) serve(int, []byte, func() bool) (stop func(), err error) {
+func (process) serve(int, []byte, func() bool) (stop func(), err error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (Process) fetch(context.Context, int) (string, error) { return "", errors.ErrUnsupported }
+func (process) fetch(context.Context, int) (string, error) { return "", errors.ErrUnsupported }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package launch_test
+package meet
 
 import (
 	"testing"

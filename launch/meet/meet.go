@@ -1,4 +1,5 @@
-package launch
+// Package meet lets the processes that a launcher has started find the seeds of their world. Package nexar uses it: programs call nexar.Join.
+package meet
 
 import (
 	"cmp"
@@ -6,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"github.com/nexar-go/nexar/launch"
 	"log/slog"
 	"net"
 	"strconv"
@@ -13,8 +15,8 @@ import (
 	"time"
 )
 
-// A Meeting says how the processes of a world find its seeds; see [Process.Meet].
-type Meeting struct {
+// Options say how the processes of a world find its seeds; see [Meet].
+type Options struct {
 	// Seeds is the number of processes that run a seed: 1, 3 or 5; 0 means 1.
 	Seeds int
 	// Token is the secret that this process has been given, or "".
@@ -34,7 +36,7 @@ type Meeting struct {
 	Log *slog.Logger
 }
 
-// A Seed is what the function Start of a [Meeting] needs to know.
+// A Seed is what the function Start of [Options] needs to know.
 type Seed struct {
 	Listen string // the address ("host:port") at which it listens; port 0 means any free port
 	Token  string
@@ -43,8 +45,8 @@ type Seed struct {
 	Peers []string
 }
 
-// Met is the result of [Process.Meet].
-type Met struct {
+// A World is the result of [Meet].
+type World struct {
 	Seeds []string // addresses ("host:port"), among them those of all seeds
 	Token string   // of the world
 	// Shared reports that seeds of other worlds may listen at some of Seeds, since these are derived from the name of the job.
@@ -67,15 +69,19 @@ const (
 	loopback     = "127.0.0.1"
 )
 
-// Meet starts the seed that this process runs, if any, and returns the addresses of all seeds and the token.
+// A process is a [launch.Process] that meets the others of its world.
+type process struct{ launch.Process }
+
+// Meet starts the seed that a process runs, if any, and returns the addresses of all seeds and the token.
 //
 // The processes exchange both if they can: over PMI, or on one host of Linux over a socket that only processes of
 // the same user can use. Otherwise all of them need the token, the launcher has to name the hosts, and the ports follow from
-// [Process.Job].
+// the Job of the process.
 //
 // Meet waits until ctx ends for the processes that run seeds. Its error names what is missing and what to do.
 // A seed that has been started before the error belongs to the caller.
-func (p Process) Meet(ctx context.Context, m Meeting) (Met, error) {
+func Meet(ctx context.Context, of launch.Process, m Options) (World, error) {
+	p := process{of}
 	m.Seeds = max(1, m.Seeds)
 	if m.Log == nil {
 		m.Log = slog.New(slog.DiscardHandler)
@@ -85,12 +91,12 @@ func (p Process) Meet(ctx context.Context, m Meeting) (Met, error) {
 	}
 	switch onHosts := len(p.Hosts) * max(1, p.LocalSize); {
 	case m.Seeds%2 == 0:
-		return Met{}, fmt.Errorf("%w: %d seeds: expected 1, 3 or 5, since an even number of seeds can lose no more of them than one seed less: correct NEXAR_LAUNCH_SEEDS", ErrLaunch, m.Seeds)
+		return World{}, fmt.Errorf("%w: %d seeds: expected 1, 3 or 5, since an even number of seeds can lose no more of them than one seed less: correct NEXAR_LAUNCH_SEEDS", launch.ErrLaunch, m.Seeds)
 	case m.Seeds > p.Size:
-		return Met{}, fmt.Errorf("%w: %d seeds in a world of %d processes: each seed needs a process", ErrLaunch, m.Seeds, p.Size)
+		return World{}, fmt.Errorf("%w: %d seeds in a world of %d processes: each seed needs a process", launch.ErrLaunch, m.Seeds, p.Size)
 	case p.Hosts != nil && p.Tasks == nil && m.Seeds > onHosts:
-		return Met{}, fmt.Errorf("%w: %d seeds, but %s names %d of the hosts, with %d processes: each seed needs one of these: set NEXAR_LAUNCH_SEEDS=1, or start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses",
-			ErrLaunch, m.Seeds, p.Launcher, len(p.Hosts), onHosts)
+		return World{}, fmt.Errorf("%w: %d seeds, but %s names %d of the hosts, with %d processes: each seed needs one of these: set NEXAR_LAUNCH_SEEDS=1, or start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses",
+			launch.ErrLaunch, m.Seeds, p.Launcher, len(p.Hosts), onHosts)
 	}
 	if p.OneHost() {
 		m.Listen, m.Addrs = loopback, func(port int) []string { return []string{address(loopback, port)} }
@@ -106,15 +112,15 @@ func (p Process) Meet(ctx context.Context, m Meeting) (Met, error) {
 }
 
 // meetByName uses addresses that all processes know from their launcher.
-func (p Process) meetByName(ctx context.Context, m Meeting) (Met, error) {
+func (p process) meetByName(ctx context.Context, m Options) (World, error) {
 	switch {
 	case len(p.Hosts) == 0 && !p.OneHost():
-		return Met{}, fmt.Errorf("%w: %s does not tell its processes the address of rank 0: start a seed by 'nexar seed --world %d' and set NEXAR_SEEDS to its address", ErrLaunch, p.Launcher, p.Size)
+		return World{}, fmt.Errorf("%w: %s does not tell its processes the address of rank 0: start a seed by 'nexar seed --world %d' and set NEXAR_SEEDS to its address", launch.ErrLaunch, p.Launcher, p.Size)
 	case m.Token == "":
-		return Met{}, fmt.Errorf("%w: the processes of this world have no secret: %s", ErrLaunch, p.secretHint())
+		return World{}, fmt.Errorf("%w: the processes of this world have no secret: %s", launch.ErrLaunch, p.secretHint())
 	}
-	met := Met{Seeds: p.addresses(m.Seeds), Token: m.Token, Shared: m.Seeds == 1, Release: func() {}}
-	seed, runs := p.RunsSeed(m.Seeds)
+	met := World{Seeds: p.addresses(m.Seeds), Token: m.Token, Shared: m.Seeds == 1, Release: func() {}}
+	seed, runs := p.runsSeed(m.Seeds)
 	if !runs {
 		return met, nil
 	}
@@ -126,22 +132,23 @@ func (p Process) meetByName(ctx context.Context, m Meeting) (Met, error) {
 }
 
 // addresses returns those of n seeds, each with portsOfSeed(n) ports.
-func (p Process) addresses(n int) (addrs []string) {
+func (p process) addresses(n int) (addrs []string) {
 	for k := range n {
-		host := p.SeedHost(k)
+		host := p.seedHost(k)
 		if p.OneHost() {
 			host = loopback
 		}
-		for _, port := range p.Ports(k, portsOfSeed(n)) {
+		for _, port := range p.ports(k, portsOfSeed(n)) {
 			addrs = append(addrs, address(host, port))
 		}
 	}
 	return addrs
 }
 
-// Seeds returns the addresses ("host:port") at which processes look for n seeds, if these follow from the name of the job. It is nil if the
+// Seeds returns the addresses ("host:port") at which the processes of a world look for n seeds, if these follow from the name of the job. It is nil if the
 // processes exchange the addresses instead, or cannot find each other.
-func (p Process) Seeds(n int) []string {
+func Seeds(of launch.Process, n int) []string {
+	p := process{of}
 	if p.canExchange() || len(p.Hosts) == 0 && !p.OneHost() {
 		return nil
 	}
@@ -159,8 +166,8 @@ func portsOfSeed(n int) int {
 }
 
 // start starts the seed with a number at the first of its ports that is free.
-func (p Process) start(ctx context.Context, m Meeting, number int, seed Seed) (err error) {
-	ports := p.Ports(number, portsOfSeed(m.Seeds))
+func (p process) start(ctx context.Context, m Options, number int, seed Seed) (err error) {
+	ports := p.ports(number, portsOfSeed(m.Seeds))
 	for _, port := range ports {
 		seed.Listen = address(m.Listen, port)
 		if _, err = m.Start(ctx, seed); !errors.Is(err, syscall.EADDRINUSE) {
@@ -170,7 +177,7 @@ func (p Process) start(ctx context.Context, m Meeting, number int, seed Seed) (e
 	return p.portsInUse(number, ports, err)
 }
 
-func (p Process) portsInUse(seed int, ports []int, err error) error {
+func (p process) portsInUse(seed int, ports []int, err error) error {
 	return fmt.Errorf("seed %d of job %s: its ports %v, derived from the name of the job, are in use on this host: start seeds by 'nexar seed' and set NEXAR_SEEDS to their addresses: %w", seed, p.job(), ports, err)
 }
 
@@ -184,7 +191,7 @@ type announcement struct {
 
 // announce starts the only seed of a world, or reserves the port of one of several seeds, which start when they know each other. It returns what the
 // other processes need to know, also after an error.
-func (p Process) announce(ctx context.Context, m Meeting, seed int) (own announcement, port *reservation, err error) {
+func (p process) announce(ctx context.Context, m Options, seed int) (own announcement, port *reservation, err error) {
 	own = announcement{Rank: p.Rank, Size: p.Size}
 	token := m.Token
 	if seed == 0 && token == "" {
@@ -202,7 +209,7 @@ func (p Process) announce(ctx context.Context, m Meeting, seed int) (own announc
 	}
 	if err == nil {
 		if own.Seeds = m.Addrs(number); len(own.Seeds) == 0 {
-			err = fmt.Errorf("%w: this host has no address that other hosts can reach: set NEXAR_ADVERTISE to one", ErrLaunch)
+			err = fmt.Errorf("%w: this host has no address that other hosts can reach: set NEXAR_ADVERTISE to one", launch.ErrLaunch)
 		}
 	}
 	if err != nil {
@@ -220,11 +227,11 @@ type reservation struct {
 }
 
 // reserve reserves a port for one of several seeds. Without the name of a job, the seeds of several jobs would try the same ports.
-func (p Process) reserve(m Meeting, seed int) (*reservation, error) {
+func (p process) reserve(m Options, seed int) (*reservation, error) {
 	if p.Job == "" {
 		p.Job = rand.Text()
 	}
-	ports := p.Ports(seed, choices)
+	ports := p.ports(seed, choices)
 	for _, port := range ports {
 		l, err := net.Listen("tcp", address(m.Listen, port))
 		switch {
@@ -238,8 +245,8 @@ func (p Process) reserve(m Meeting, seed int) (*reservation, error) {
 }
 
 // meetByExchange announces the seed of this process to the other processes.
-func (p Process) meetByExchange(ctx context.Context, m Meeting) (Met, error) {
-	seed, runs := p.RunsSeed(m.Seeds)
+func (p process) meetByExchange(ctx context.Context, m Options) (World, error) {
+	seed, runs := p.runsSeed(m.Seeds)
 	var own announcement
 	var port *reservation
 	var failure error
@@ -250,14 +257,14 @@ func (p Process) meetByExchange(ctx context.Context, m Meeting) (Met, error) {
 	}
 	all, release, err := p.exchange(ctx, seed, runs, own, m.Seeds, m.Decided)
 	if err := errors.Join(failure, err); err != nil {
-		if failure != nil && !p.PMI && p.Size > 1 { // The others learn of it, if they start soon.
+		if failure != nil && !p.HasPMI && p.Size > 1 { // The others learn of it, if they start soon.
 			select {
 			case <-time.After(failureTime):
 			case <-ctx.Done():
 			}
 		}
 		release()
-		return Met{}, err
+		return World{}, err
 	}
 	met, err := p.combine(m, all)
 	if err == nil && runs && m.Seeds > 1 {
@@ -271,14 +278,14 @@ func (p Process) meetByExchange(ctx context.Context, m Meeting) (Met, error) {
 }
 
 // combine checks the announcements of all seeds.
-func (p Process) combine(m Meeting, all []announcement) (Met, error) {
-	met := Met{Token: cmp.Or(m.Token, all[0].Token)}
+func (p process) combine(m Options, all []announcement) (World, error) {
+	met := World{Token: cmp.Or(m.Token, all[0].Token)}
 	for _, a := range all {
 		switch {
 		case len(a.Failure) > 0:
 			return met, fmt.Errorf("rank %d could not start the seed of this world: %s", a.Rank, a.Failure)
 		case a.Size != p.Size:
-			return met, fmt.Errorf("%w: rank %d has been told that the world has %d processes, rank %d that it has %d: start all processes with the same number", ErrLaunch, a.Rank, a.Size, p.Rank, p.Size)
+			return met, fmt.Errorf("%w: rank %d has been told that the world has %d processes, rank %d that it has %d: start all processes with the same number", launch.ErrLaunch, a.Rank, a.Size, p.Rank, p.Size)
 		}
 		met.Seeds = append(met.Seeds, a.Seeds...)
 	}
@@ -287,17 +294,17 @@ func (p Process) combine(m Meeting, all []announcement) (Met, error) {
 		has, lacks = first.Rank, p.Rank
 	}
 	if wasGiven := first.Token == ""; wasGiven != (m.Token != "") && p.Rank != first.Rank {
-		return met, fmt.Errorf("%w: rank %d has a token and rank %d has none: set NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE on all ranks or on none", ErrLaunch, has, lacks)
+		return met, fmt.Errorf("%w: rank %d has a token and rank %d has none: set NEXAR_CLUSTER_TOKEN or NEXAR_CLUSTER_TOKEN_FILE on all ranks or on none", launch.ErrLaunch, has, lacks)
 	}
 	return met, nil
 }
 
 // secretHint says how the processes of this launcher get a token.
-func (p Process) secretHint() string {
+func (p process) secretHint() string {
 	switch p.Launcher {
-	case Slurm:
+	case launch.Slurm:
 		return "put 'export NEXAR_CLUSTER_TOKEN=$(nexar token)' into the batch script before srun, or start them by 'srun --mpi=pmi2'"
-	case Kubernetes:
+	case launch.Kubernetes:
 		return "mount a Secret with a token of 'nexar token', and set NEXAR_CLUSTER_TOKEN_FILE to its file"
 	}
 	return "set NEXAR_CLUSTER_TOKEN_FILE on all hosts to a file with the same token, which 'nexar token' makes"

@@ -1,9 +1,10 @@
-package launch
+package meet
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/nexar-go/nexar/launch"
 	"io"
 	"net"
 	"os"
@@ -36,8 +37,8 @@ func asNobody(t *testing.T, f func() error) {
 	}
 }
 
-func ofThisHost(t *testing.T, rank int) Process {
-	return Process{Launcher: Torchrun, Job: fmt.Sprint(t.Name(), os.Getpid()), Rank: rank, Size: 2, LocalRank: rank, LocalSize: 2, Hosts: []string{"localhost"}}
+func ofThisHost(t *testing.T, rank int) process {
+	return process{launch.Process{Launcher: launch.Torchrun, Job: fmt.Sprint(t.Name(), os.Getpid()), Rank: rank, Size: 2, LocalRank: rank, LocalSize: 2, Hosts: []string{"localhost"}}}
 }
 
 // A process of another user that has claimed the socket of a job is an error of all ranks that names it.
@@ -52,7 +53,7 @@ func TestSocketClaimedByAnotherUser(t *testing.T) {
 	})
 	want := fmt.Sprintf("process %d of user 65534 has it, expected one of user 0", os.Getpid())
 	for rank := range 2 {
-		_, err := ofThisHost(t, rank).Meet(t.Context(), Meeting{NewToken: func() string { return "secret" }, Start: func(context.Context, Seed) (int, error) { return 1, nil }})
+		_, err := Meet(t.Context(), ofThisHost(t, rank).Process, Options{NewToken: func() string { return "secret" }, Start: func(context.Context, Seed) (int, error) { return 1, nil }})
 		if !errors.Is(err, errUser) || !strings.Contains(err.Error(), want) {
 			t.Errorf("rank %d: error %v, want %q", rank, err, want)
 		}

@@ -1,4 +1,4 @@
-package launch
+package meet
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ const (
 
 // socket is the name of the socket of a process that runs a seed. It is abstract: it has the same reach as a loopback address, and ends with
 // its process. Processes of other users could use or claim it, so both sides check the user of the other.
-func (p Process) socket(seed int) *net.UnixAddr {
+func (p process) socket(seed int) *net.UnixAddr {
 	job := sha256.Sum256([]byte(p.Job))
 	return &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("@nexar-%d-%x-%d", os.Geteuid(), job[:16], seed)}
 }
@@ -38,7 +38,7 @@ const decidedValue = "decided"
 
 // serve gives a value to each process of this user that asks, until it is stopped. Processes that ask when the world is decided belong to the next one
 // of the same job, and ask again.
-func (p Process) serve(seed int, value []byte, decided func() bool) (stop func(), err error) {
+func (p process) serve(seed int, value []byte, decided func() bool) (stop func(), err error) {
 	listener, err := net.ListenUnix("unix", p.socket(seed))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		conn, pid, dialErr := p.dial(seed)
@@ -79,7 +79,7 @@ func (p Process) serve(seed int, value []byte, decided func() bool) (stop func()
 
 // fetch returns the value of the process that runs a seed. It waits for that process until ctx ends: it may start late, be stopped, or end
 // before it has answered and be started again.
-func (p Process) fetch(ctx context.Context, seed int) (string, error) {
+func (p process) fetch(ctx context.Context, seed int) (string, error) {
 	for {
 		value, err := p.ask(ctx, seed)
 		if err == nil || errors.Is(err, errUser) {
@@ -94,7 +94,7 @@ func (p Process) fetch(ctx context.Context, seed int) (string, error) {
 }
 
 // ask is a single attempt of fetch.
-func (p Process) ask(ctx context.Context, seed int) (string, error) {
+func (p process) ask(ctx context.Context, seed int) (string, error) {
 	conn, pid, err := p.dial(seed)
 	if err != nil {
 		return "", err
@@ -113,7 +113,7 @@ func (p Process) ask(ctx context.Context, seed int) (string, error) {
 }
 
 // dial connects to the process that runs a seed and returns its number.
-func (p Process) dial(seed int) (conn *net.UnixConn, pid int, err error) {
+func (p process) dial(seed int) (conn *net.UnixConn, pid int, err error) {
 	if conn, err = net.DialUnix("unix", nil, p.socket(seed)); err != nil {
 		return nil, 0, fmt.Errorf("no process of this host answers: %w", err)
 	}

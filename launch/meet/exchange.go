@@ -1,4 +1,4 @@
-package launch
+package meet
 
 import (
 	"cmp"
@@ -6,19 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/nexar-go/nexar/launch"
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 // canExchange reports whether the processes can exchange values before they join.
-func (p Process) canExchange() bool { return p.PMI || p.Size == 1 || p.OneHost() && hasSockets }
+func (p process) canExchange() bool { return p.HasPMI || p.Size == 1 || p.OneHost() && hasSockets }
 
 // exchange makes the announcement of this process known, if it runs a seed, and returns those of all seeds. It waits for them until
 // ctx ends. The caller releases its own announcement, also after an error.
-func (p Process) exchange(ctx context.Context, seed int, runs bool, own announcement, seeds int, decided func() bool) (all []announcement, release func(), err error) {
+func (p process) exchange(ctx context.Context, seed int, runs bool, own announcement, seeds int, decided func() bool) (all []announcement, release func(), err error) {
 	value, err := json.Marshal(own)
 	if err != nil {
 		return nil, func() {}, err
 	}
-	if p.PMI {
+	if p.HasPMI {
 		all, err = p.exchangeOverPMI(ctx, seed, runs, string(value), seeds)
 		return all, func() {}, err
 	}
@@ -36,9 +38,9 @@ func (p Process) exchange(ctx context.Context, seed int, runs bool, own announce
 }
 
 // exchangeOverPMI leaves the process manager at once: some take the end of a process that has not left for a failure of all.
-func (p Process) exchangeOverPMI(ctx context.Context, seed int, runs bool, value string, seeds int) (all []announcement, err error) {
+func (p process) exchangeOverPMI(ctx context.Context, seed int, runs bool, value string, seeds int) (all []announcement, err error) {
 	key := func(seed int) string { return fmt.Sprintf("nexar-seed-%d", seed) }
-	m, err := OpenPMI(ctx, Here())
+	m, err := launch.OpenPMI(ctx, launch.Here())
 	if err != nil {
 		return nil, err
 	}
@@ -55,10 +57,10 @@ func (p Process) exchangeOverPMI(ctx context.Context, seed int, runs bool, value
 }
 
 // job names the job in errors.
-func (p Process) job() string { return cmp.Or(plain(p.Job), "of "+p.Launcher) }
+func (p process) job() string { return cmp.Or(text.Plain(p.Job), "of "+p.Launcher) }
 
 // announcements reads the announcement of each seed.
-func (p Process) announcements(seeds int, read func(seed int) (string, error)) (all []announcement, err error) {
+func (p process) announcements(seeds int, read func(seed int) (string, error)) (all []announcement, err error) {
 	for seed := range seeds {
 		text, err := read(seed)
 		if err != nil {

@@ -1,4 +1,4 @@
-package launch_test
+package meet
 
 import (
 	"cmp"
@@ -26,29 +26,29 @@ type meetingWorld struct {
 	process func(rank int) launch.Process
 	token   func(rank int) string // given to a rank; nil: none
 	seeds   int
-	start   func(rank int, s launch.Seed) (port int, err error) // nil: works
+	start   func(rank int, s Seed) (port int, err error) // nil: works
 	timeout time.Duration
 
 	mu      sync.Mutex
-	started map[int]launch.Seed // by rank
+	started map[int]Seed // by rank
 }
 
 // meet lets all ranks meet. It releases the announcements after the last rank has returned.
-func (w *meetingWorld) meet(t *testing.T) ([]launch.Met, []error) {
+func (w *meetingWorld) meet(t *testing.T) ([]World, []error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(w.timeout, time.Minute))
 	defer cancel()
-	w.started = make(map[int]launch.Seed)
-	met, errs := make([]launch.Met, w.size), make([]error, w.size)
+	w.started = make(map[int]Seed)
+	met, errs := make([]World, w.size), make([]error, w.size)
 	var all sync.WaitGroup
 	for rank := range w.size {
 		all.Go(func() {
-			m := launch.Meeting{
+			m := Options{
 				Seeds: w.seeds, NewToken: func() string { return fmt.Sprint("made by ", rank) }, Log: slog.New(slog.DiscardHandler),
 				Addrs: func(port int) []string {
 					return []string{net.JoinHostPort("192.0.2."+strconv.Itoa(rank), strconv.Itoa(port))}
 				},
-				Start: func(_ context.Context, s launch.Seed) (int, error) {
+				Start: func(_ context.Context, s Seed) (int, error) {
 					w.mu.Lock()
 					w.started[rank] = s
 					w.mu.Unlock()
@@ -66,7 +66,7 @@ func (w *meetingWorld) meet(t *testing.T) ([]launch.Met, []error) {
 			if w.token != nil {
 				m.Token = w.token(rank)
 			}
-			met[rank], errs[rank] = w.process(rank).Meet(ctx, m)
+			met[rank], errs[rank] = Meet(ctx, w.process(rank), m)
 		})
 	}
 	all.Wait()
@@ -99,7 +99,7 @@ func onHosts(t *testing.T, size int) func(rank int) launch.Process {
 func sameToken(int) string { return "secret" }
 
 // checkAgree demands that all ranks have met at the same seeds with the same token.
-func checkAgree(t *testing.T, met []launch.Met, errs []error) {
+func checkAgree(t *testing.T, met []World, errs []error) {
 	t.Helper()
 	for rank, m := range met {
 		if errs[rank] != nil {
@@ -159,7 +159,7 @@ func TestMeetSeveralSeeds(t *testing.T) {
 // TestMeetByName: processes of several hosts derive the addresses of the seed from the job, and rank 0 uses the first port that is free.
 func TestMeetByName(t *testing.T) {
 	var tried []string
-	w := meetingWorld{size: 3, process: onHosts(t, 3), token: sameToken, start: func(_ int, s launch.Seed) (int, error) {
+	w := meetingWorld{size: 3, process: onHosts(t, 3), token: sameToken, start: func(_ int, s Seed) (int, error) {
 		tried = append(tried, s.Listen)
 		if len(tried) < 3 {
 			return 0, &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
@@ -180,8 +180,8 @@ func TestMeetByName(t *testing.T) {
 
 // TestMeetErrors: each error says what is missing, and the ranks that do not run the seed learn why it has not started.
 func TestMeetErrors(t *testing.T) {
-	busy := func(int, launch.Seed) (int, error) { return 0, syscall.EADDRINUSE }
-	broken := func(int, launch.Seed) (int, error) { return 0, errors.New("no space left") }
+	busy := func(int, Seed) (int, error) { return 0, syscall.EADDRINUSE }
+	broken := func(int, Seed) (int, error) { return 0, errors.New("no space left") }
 	sized := func(rank int) launch.Process {
 		p := onOneHost(t, 3)(rank)
 		if rank == 2 {
