@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/inspect"
 	"github.com/nexar-go/nexar/internal/node"
 	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 )
 
@@ -22,11 +23,26 @@ import (
 // A node that does not answer the seed within 2 seconds has no snapshot. QueryCluster
 // returns within 20 seconds, and fails at once if no seed is configured.
 func QueryCluster(ctx context.Context, cfg Config) (trace.Cluster, error) {
-	s, err := queryCluster(ctx, cfg)
+	return ClusterQuery{}.Query(ctx, cfg)
+}
+
+// A ClusterQuery asks for the state of a cluster, as [QueryCluster] does, again and again: a stopped node delays each answer by no more
+// than Wait, and brief snapshots of 1,000 nodes have 4 MB.
+type ClusterQuery struct {
+	// Wait limits the time in which a node answers the seed: from 100 milliseconds to 2 seconds; 0 means 2 seconds. A seed that
+	// is asked by others at the same time may wait for less.
+	Wait time.Duration
+	// Brief limits each snapshot to 4 KiB: the operations that run, or six, and eight links.
+	Brief bool
+}
+
+// Query asks a seed of cfg, as [QueryCluster] does.
+func (q ClusterQuery) Query(ctx context.Context, cfg Config) (trace.Cluster, error) {
+	s, err := queryCluster(ctx, cfg, q)
 	return s, opError("query cluster", explainJoin(err))
 }
 
-func queryCluster(ctx context.Context, cfg Config) (s trace.Cluster, err error) {
+func queryCluster(ctx context.Context, cfg Config, q ClusterQuery) (s trace.Cluster, err error) {
 	cfg, err = Config{
 		Seeds: cfg.Seeds, Token: cfg.Token, TokenFile: cfg.TokenFile, AllowWeakToken: cfg.AllowWeakToken, CAFile: cfg.CAFile, Log: cfg.Log, Transports: cfg.Transports, Factories: cfg.Factories,
 	}.fill("Seeds", "Token", "TokenFile", "AllowWeakToken", "CAFile", "Transports", "Log")
@@ -47,15 +63,15 @@ func queryCluster(ctx context.Context, cfg Config) (s trace.Cluster, err error) 
 	if use.Roots, err = cfg.roots(ctx); err != nil {
 		return s, err
 	}
-	return node.Status(ctx, cfg.Seeds, token, use, cfg.Log)
+	return node.Status(ctx, cfg.Seeds, token, use, cfg.Log, wire.JoinStatusRequest{Wait: uint32(min(max(q.Wait, 0), time.Minute).Milliseconds()), Brief: q.Brief})
 }
 
 // status returns the encoded trace for the seed, or nil before the node has joined.
-func (n *Node) status() []byte {
+func (n *Node) status(brief bool) []byte {
 	if n.World() == nil {
 		return nil
 	}
-	return recorder.Encode(n.Trace())
+	return recorder.Encode(n.Trace(), brief)
 }
 
 // Trace returns the recent operations of this node, on all its communicators. It may be

@@ -19,7 +19,10 @@ type Cluster struct {
 	World   int       `json:"world"`   // number of nodes with which the world forms
 	Joined  int       `json:"joined"`  // nodes that have a rank, or will get one
 	Waiting int       `json:"waiting"` // nodes that wait to join the world that has formed
-	Nodes   []Node    `json:"nodes"`   // by rank; nodes without a rank follow
+
+	SeedTime time.Time `json:"seed_time"`         // when the seed asked the nodes, by its clock
+	Changes  []Change  `json:"changes,omitempty"` // the last changes of the world, at most 64, the oldest first
+	Nodes    []Node    `json:"nodes"`             // by rank; nodes without a rank follow
 }
 
 // A Node is one node of a [Cluster].
@@ -30,7 +33,38 @@ type Node struct {
 	Addr     string    `json:"addr"` // first address that other nodes dial
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	Missing  string    `json:"missing,omitempty"` // why there is no Snapshot
+
+	// Silent is the time since the last message of a node without a Snapshot to the seed, or 0 if it is unknown.
+	Silent time.Duration `json:"silent,omitempty"`
+
+	// Offset is the clock of the node minus that of the seed. It is off by at most OffsetError, half of the time from the
+	// question of the seed to the Snapshot; 0 without a Snapshot.
+	Offset      time.Duration `json:"offset,omitempty"`
+	OffsetError time.Duration `json:"offset_error,omitempty"`
 }
+
+// A Change is what a new view changes for one node, or an event of the whole world.
+type Change struct {
+	Time  time.Time `json:"time"`  // by the clock of the seed
+	Epoch uint64    `json:"epoch"` // of the new view
+	Size  int       `json:"size"`  // nodes in that view
+	What  string    `json:"what"`  // Formed, Joined, Left, Lost, Excluded or Over
+	Rank  int       `json:"rank"`  // of the node in the new view or, if it has gone, in the view before
+	Node  string    `json:"node,omitempty"`
+	Name  string    `json:"name,omitempty"`
+	More  int       `json:"more,omitempty"` // further nodes of which the same is true
+	Why   string    `json:"why,omitempty"`  // why the node has gone, or the world is over
+}
+
+// Kinds of a [Change].
+const (
+	Formed   = "formed"   // the world has formed
+	Joined   = "joined"   // the node has joined the world
+	Left     = "left"     // the node has left
+	Lost     = "lost"     // the node has failed, or nobody reaches it
+	Excluded = "excluded" // the other nodes have excluded the node
+	Over     = "over"     // the world is over
+)
 
 // WriteTo writes the cluster as text for people: what it does ([Cluster.Sentence]), the table of
 // [WriteTable], and the nodes without a snapshot of the newest epoch.
@@ -86,6 +120,9 @@ func (c *Cluster) writeMissing(w io.Writer, newest uint64) {
 		if head != "" {
 			fmt.Fprintln(t, head)
 			head = ""
+		}
+		if n.Silent > 0 {
+			missing += " for " + span(n.Silent)
 		}
 		rank := "-"
 		if n.Rank >= 0 {

@@ -19,7 +19,7 @@ type Finding struct {
 	Text  string        `json:"text"`            // one sentence without a period, of at most 1 KiB
 }
 
-// States of a [Finding], besides [Mismatch] and [Deadlock].
+// States of a [Finding], besides [Mismatch], [Deadlock] and, for a minute, [Lost].
 const (
 	Forming  = "forming"  // nodes are missing, or connect to each other
 	Silent   = "silent"   // ranks do not answer the seed
@@ -37,6 +37,8 @@ const (
 	lateAfter = 20 * time.Millisecond
 	// crowdedAfter is the time after which a collective that all its ranks have called is reported.
 	crowdedAfter = 10 * time.Second
+	// lossShown is how long the loss of a rank is reported.
+	lossShown = time.Minute
 	// findingsMax bounds the findings, and groupsMax the calls in one.
 	findingsMax, groupsMax = 16, 3
 	// ranksMax bounds Finding.Ranks.
@@ -56,10 +58,29 @@ func (c Cluster) Findings() []Finding {
 	}
 	a := c.world()
 	list := a.findings()
+	if f, ok := c.loss(&a); ok && (list[0].State == Working || list[0].State == Late) {
+		list = append([]Finding{f}, list...)
+	}
 	if c.Waiting > 0 {
 		list[0].Text += fmt.Sprintf("; %s for a place", agree(nodes(c.Waiting), c.Waiting, "waits", "wait"))
 	}
 	return list
+}
+
+// loss describes the last node that the world has lost within lossShown.
+func (c *Cluster) loss(a *world) (f Finding, ok bool) {
+	i := len(c.Changes) - 1
+	for i >= 0 && c.Changes[i].What != Lost && c.Changes[i].What != Excluded {
+		i--
+	}
+	if i < 0 {
+		return f, false
+	}
+	l := &c.Changes[i]
+	ago := max(c.SeedTime.Sub(l.Time), 0)
+	text := agree(on(ranks([]int{l.Rank}, l.More), hostOf(l.Name)), l.More+1, "was", "were")
+	return Finding{State: Lost, Ranks: []int{l.Rank}, For: ago, Text: fmt.Sprintf("%s %s %s ago: %s; the other %d ranks work",
+		capital(text), l.What, span(ago), clipTo(l.Why, 200), a.size)}, ago < lossShown
 }
 
 // forming describes a world that has not formed.

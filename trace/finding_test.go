@@ -110,6 +110,21 @@ func TestSentence(t *testing.T) {
 			"The world forms: 1 of 4294967295 has joined; ranks 0–6 and 8–65535 are missing"},
 		"any rank":    {Cluster{World: 4, Joined: 1, Nodes: []Node{{Rank: -1}}}, Forming, "The world forms: 1 of 4 has joined"},
 		"all is here": {Cluster{World: 2, Joined: 2, Epoch: 1}, Forming, "The world forms: all 2 nodes have joined, and connect to each other"},
+		"a loss": {func() Cluster {
+			c := sized(3, func(int) ([]Operation, bool) { return []Operation{receive(-1, time.Second)}, true })
+			c.SeedTime = at(0).Add(26 * time.Hour)
+			c.Changes = []Change{
+				{Time: c.SeedTime.Add(-12 * time.Second), What: Lost, Rank: 3, Name: "c:9", Why: "it was silent for 30s"},
+				{Time: c.SeedTime.Add(-2 * time.Second), What: Joined, Rank: 2, Name: "d:9"},
+			}
+			return c
+		}(), Lost, "Rank 3 on host c was lost 12 s ago: it was silent for 30s; the other 3 ranks work"},
+		"an old loss": {func() Cluster {
+			c := sized(3, func(int) ([]Operation, bool) { return []Operation{receive(-1, time.Second)}, true })
+			c.SeedTime = at(10)
+			c.Changes = []Change{{Time: at(10).Add(-time.Hour), What: Excluded, Rank: 3}}
+			return c
+		}(), Working, "All 3 ranks work"},
 		"others wait to join": {func() Cluster {
 			c := sized(1, func(int) ([]Operation, bool) { return []Operation{receive(-1, time.Second)}, true })
 			c.Waiting = 2

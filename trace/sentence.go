@@ -67,7 +67,7 @@ func (a *world) doing(g *graph, rank int) (text string, d time.Duration) {
 	case n.Snapshot != nil:
 		return fmt.Sprintf("not reached epoch %d", a.epoch), 0
 	}
-	return clip(strings.TrimPrefix(n.Missing, "has ")), 0
+	return clip(strings.TrimPrefix(n.Missing, "has ")), n.Silent
 }
 
 // list is "ranks 0–5 in barrier #12, rank 6 in recv from rank 0 and 3 more in other calls".
@@ -112,7 +112,15 @@ func (a *world) who(list []int) string {
 	if !a.hosts || host == "" || slices.ContainsFunc(list, func(r int) bool { return a.host(r) != host }) {
 		return text
 	}
-	return text + " on host " + clip(host)
+	return on(text, host)
+}
+
+// on is "rank 7 on host b".
+func on(ranks, host string) string {
+	if host == "" {
+		return ranks
+	}
+	return ranks + " on host " + clip(host)
 }
 
 // has is "rank 7 on host b has".
@@ -126,8 +134,11 @@ func (a *world) host(rank int) string {
 	} else if s := a.ranks[rank]; s != nil {
 		name = s.Name
 	}
-	return name[:max(0, strings.LastIndexByte(name, ':'))]
+	return hostOf(name)
 }
+
+// hostOf returns the host in the name of a process.
+func hostOf(name string) string { return name[:max(0, strings.LastIndexByte(name, ':'))] }
 
 // short is a call without its parameters: "all_reduce #7", "recv from rank 0".
 func (o *Operation) short() string {
@@ -150,9 +161,10 @@ func agree(subject string, n int, singular, plural string) string {
 
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// clip bounds a text of another node.
-func clip(text string) string {
-	const most = 64
+// clip bounds a name from another node.
+func clip(text string) string { return clipTo(text, 64) }
+
+func clipTo(text string, most int) string {
 	if r := []rune(text); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport/quic"
 )
@@ -23,7 +25,7 @@ const (
 
 // Status returns the state of a cluster and of all its nodes, from the first seed that answers.
 // This process does not join.
-func Status(ctx context.Context, seeds []string, token pki.Token, use Transports, log *slog.Logger) (c trace.Cluster, err error) {
+func Status(ctx context.Context, seeds []string, token pki.Token, use Transports, log *slog.Logger, q wire.JoinStatusRequest) (c trace.Cluster, err error) {
 	s, err := openSockets(ctx, ":0", nil, use, quic.Config{Log: log, Heartbeat: -1})
 	if err != nil {
 		return c, err
@@ -32,19 +34,21 @@ func Status(ctx context.Context, seeds []string, token pki.Token, use Transports
 	d := client.Seeds{
 		Addrs: seeds, Timeout: statusTimeout, Attempt: statusAttempt, Log: log, Dial: s.dialSeed,
 	}
-	r, err := d.Status(ctx, token)
+	r, err := d.Status(ctx, token, q)
 	if err != nil {
 		return c, err
 	}
 	c = trace.Cluster{
 		Time: time.Now(), Formed: r.Formed, Epoch: r.Epoch,
 		World: int(r.World), Joined: int(r.Joined), Waiting: int(r.Waiting),
-		Nodes: []trace.Node{}, // an empty list in JSON, not null
+		Nodes:    []trace.Node{}, // an empty list in JSON, not null
+		SeedTime: time.Unix(0, int64(min(r.Asked, math.MaxInt64))), Changes: recorder.Changes(r.Changes),
 	}
 	for _, n := range r.Nodes {
 		recorder.AddNode(&c, trace.Node{
 			Rank: int(n.Rank), Node: membership.NodeID(n.ID).String(), Name: n.Name, Addr: n.Addr, Missing: n.Missing,
-		}, n.Trace)
+			Silent: time.Duration(min(n.Silent, math.MaxInt64)),
+		}, n.Trace, time.Duration(min(n.Took, math.MaxInt64)))
 	}
 	return c, nil
 }

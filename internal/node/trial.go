@@ -11,6 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wake"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
@@ -90,7 +91,7 @@ func trySeed(ctx context.Context, d seedDialer, addr string, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	_, err = client.Status(ctx, c, cfg.Request.Token)
+	_, err = client.Status(ctx, c, cfg.Request.Token, wire.JoinStatusRequest{})
 	if r, ok := errors.AsType[*handshake.RefusedError](err); ok && !errors.Is(r, handshake.ErrToken) && !errors.Is(r, handshake.ErrVersion) {
 		return nil // It has answered after the proof.
 	}

@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,6 +15,9 @@ import (
 // EncodedMax bounds the length of an encoded snapshot, in bytes.
 const EncodedMax = 32 << 10
 
+// briefMax bounds the length of a brief encoded snapshot, in bytes.
+const briefMax = 4 << 10
+
 const (
 	// encodedOperations bounds the operations of an encoded snapshot.
 	encodedOperations = 32
@@ -22,6 +26,8 @@ const (
 	encodedLinks = 128
 	// encodedCounters bounds the counters of an encoded snapshot.
 	encodedCounters = 24
+	// briefOperations and briefLinks are those of a brief snapshot.
+	briefOperations, briefLinks = 6, 8
 	// transportMax bounds the name of a transport, the purpose and class of a link, and its method for memory of devices, in bytes.
 	transportMax = 16
 	// nameMax bounds other texts of a snapshot, in bytes.
@@ -30,11 +36,18 @@ const (
 
 // Encode encodes a snapshot for the seed, in at most EncodedMax bytes: with the last 32
 // operations, 128 links and 24 counters, or fewer operations and links if they do not fit. Completed operations are dropped before
-// running ones.
-func Encode(s trace.Snapshot) []byte {
+// running ones. A brief snapshot has at most 4 KiB, with six operations, eight links and no counter; links to ranks that operations wait
+// for come first.
+func Encode(s trace.Snapshot, brief bool) []byte {
+	most, limit, links := EncodedMax, encodedOperations, encodedLinks
 	s.Name = printable(s.Name, nameMax)
 	s.Operations = slices.Clone(s.Operations)
-	s.Links = slices.Clone(s.Links[:min(len(s.Links), encodedLinks)])
+	s.Links = slices.Clone(s.Links)
+	if brief {
+		most, limit, links, s.Counters = briefMax, briefOperations, briefLinks, nil
+		sortLinks(&s)
+	}
+	s.Links = s.Links[:min(len(s.Links), links)]
 	for i := range s.Links {
 		s.Links[i].Transport = printable(s.Links[i].Transport, transportMax)
 		s.Links[i].Purpose = printable(s.Links[i].Purpose, transportMax)
@@ -50,14 +63,14 @@ func Encode(s trace.Snapshot) []byte {
 			running++
 		}
 	}
-	for limit := encodedOperations; ; {
+	for {
 		s.Operations = keep(s.Operations, min(running, limit), limit-min(running, limit))
 		b, err := json.Marshal(s)
 		if err != nil {
 			panic("recorder: " + err.Error()) // A Snapshot has only types that JSON can encode.
 		}
 		switch {
-		case len(b) <= EncodedMax:
+		case len(b) <= most:
 			return b
 		case limit > encodedOperations/4:
 			limit /= 2
@@ -69,6 +82,21 @@ func Encode(s trace.Snapshot) []byte {
 			s.Links, s.Counters = nil, s.Counters[:len(s.Counters)/2]
 		}
 	}
+}
+
+// sortLinks puts the links to ranks that running operations wait for first, and then those with most bytes.
+func sortLinks(s *trace.Snapshot) {
+	awaited := make(map[int]int)
+	for i := range s.Operations {
+		if o := &s.Operations[i]; o.Running() {
+			for _, r := range o.Waiting {
+				awaited[r] = -1
+			}
+		}
+	}
+	slices.SortStableFunc(s.Links, func(a, b trace.Link) int {
+		return cmp.Or(cmp.Compare(awaited[a.Rank], awaited[b.Rank]), cmp.Compare(b.Sent+b.Received, a.Sent+a.Received))
+	})
 }
 
 // Decode decodes a snapshot of another node, which is not trusted. The texts of the

@@ -28,7 +28,7 @@ func TestEncode(t *testing.T) {
 		}
 		many = append(many, o)
 	}
-	b := Encode(snapshot(many...))
+	b := Encode(snapshot(many...), false)
 	if len(b) > EncodedMax {
 		t.Fatalf("%d bytes, at most %d are allowed", len(b), EncodedMax)
 	}
@@ -47,14 +47,37 @@ func TestEncode(t *testing.T) {
 	}
 
 	few := snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2))
-	if s, err := Decode(Encode(few)); err != nil || !reflect.DeepEqual(s, few) {
+	if s, err := Decode(Encode(few, false)); err != nil || !reflect.DeepEqual(s, few) {
 		t.Errorf("read %+v, %v; want %+v", s, err, few)
+	}
+}
+
+// A brief snapshot keeps the running operations, and the links to the ranks that they wait for.
+func TestEncodeBrief(t *testing.T) {
+	var many []trace.Operation
+	for i := range uint64(Length) {
+		many = append(many, ended(reduction(i, 0), trace.OK))
+	}
+	full := snapshot(append(many, late(reduction(Length, 1), 90, 91))...)
+	for r := range 100 {
+		full.Links = append(full.Links, trace.Link{Rank: r, Transport: "tcp", Sent: uint64(r % 50)})
+	}
+	b := Encode(full, true)
+	s, err := Decode(b)
+	if err != nil || len(b) > briefMax {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	if last := s.Operations[len(s.Operations)-1]; len(s.Operations) != briefOperations || !last.Running() || last.Seq != Length {
+		t.Errorf("operations %v", s.Operations)
+	}
+	if len(s.Links) != briefLinks || s.Links[0].Rank+s.Links[1].Rank != 90+91 || s.Links[2].Sent != 49 || full.Links[0].Rank != 0 {
+		t.Errorf("links %+v", s.Links)
 	}
 }
 
 // A truncated snapshot is an error, at any length.
 func TestDecodeTruncated(t *testing.T) {
-	b := Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)))
+	b := Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)), false)
 	for n := range b {
 		if s, err := Decode(b[:n]); err == nil {
 			t.Fatalf("%d of %d bytes are read as %+v", n, len(b), s)
@@ -97,15 +120,15 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2))))
-	f.Add(Encode(snapshot(call(3, "f"))))
+	f.Add(Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)), false))
+	f.Add(Encode(snapshot(call(3, "f")), false))
 	f.Add([]byte(`{"size":1,"operations":[{"seconds":1e9,"waiting":[0]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := Decode(b)
 		if err != nil {
 			return
 		}
-		again, err := Decode(Encode(s))
+		again, err := Decode(Encode(s, false))
 		if err != nil {
 			t.Fatalf("%s is read as %+v, but written as what is not: %v", b, s, err)
 		}
@@ -140,7 +163,7 @@ func TestEncodeCounters(t *testing.T) {
 		long.Links = append(long.Links, trace.Link{Rank: i, Transport: "tcp", Class: "tcp", Sent: 1 << 60, Connections: 1, Stalls: 2, Stalled: 3})
 		long.Operations = append(long.Operations, ended(reduction(uint64(i), 0), trace.OK))
 	}
-	b := Encode(long)
+	b := Encode(long, false)
 	got, err := Decode(b)
 	if err != nil || len(b) > EncodedMax || len(got.Links) < encodedLinks/16 || len(got.Links) == encodedLinks {
 		t.Fatalf("%d bytes with %d links and %d operations, %v", len(b), len(got.Links), len(got.Operations), err)
@@ -152,7 +175,7 @@ func TestEncodeCounters(t *testing.T) {
 	for i := range want.Counters { // A node with such names is faulty; the seed must be able to send its snapshot.
 		want.Counters[i].Op, want.Counters[i].Plan = strings.Repeat("<", nameMax), strings.Repeat("<", nameMax)
 	}
-	if b := Encode(want); len(b) > EncodedMax {
+	if b := Encode(want, false); len(b) > EncodedMax {
 		t.Errorf("%d bytes", len(b))
 	}
 }
@@ -163,7 +186,7 @@ func TestDecodeLinks(t *testing.T) {
 	for i := range 1000 {
 		many.Links = append(many.Links, trace.Link{Rank: i, Transport: strings.Repeat("\x1b", 100), Sent: 1 << 60, Received: 1 << 60})
 	}
-	s, err := Decode(Encode(many))
+	s, err := Decode(Encode(many, false))
 	if err != nil || len(s.Links) != encodedLinks {
 		t.Errorf("%d links, %v; want %d", len(s.Links), err, encodedLinks)
 	}

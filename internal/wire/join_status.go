@@ -5,13 +5,19 @@ const TraceBytesMax = 32 << 10
 
 // A JoinStatusRequest asks the seed for the state of all nodes of the cluster. A
 // client that does not join sends it in place of a [JoinRequest].
-type JoinStatusRequest struct{}
+type JoinStatusRequest struct {
+	Wait  uint32 // milliseconds that the seed waits for answers of nodes; 0: until its own limit
+	Brief bool   // short traces are enough
+}
 
 func (JoinStatusRequest) joinMessage() {}
 
 // A JoinTraceRequest asks a node for its trace, which the node returns in a [JoinTrace]
 // with the same Number.
-type JoinTraceRequest struct{ Number uint64 }
+type JoinTraceRequest struct {
+	Number uint64
+	Brief  bool // as in [JoinStatusRequest]
+}
 
 func (JoinTraceRequest) joinMessage() {}
 
@@ -32,6 +38,8 @@ type JoinNodeStatus struct {
 	Addr    string `wire:"addr"`  // the first address of the node
 	Trace   []byte `wire:"trace"` // as the node has sent it; the seed does not parse it
 	Missing string `wire:"text"`  // the reason if there is no Trace; truncated to 2 KiB
+	Took    uint64 // nanoseconds from the question for the Trace to the answer
+	Silent  uint64 // nanoseconds since the last message of a node without Trace; 0: unknown
 }
 
 func (JoinNodeStatus) joinMessage() {}
@@ -44,6 +52,8 @@ type JoinWorldStatus struct {
 	Joined  uint32 // nodes that have a rank
 	Waiting uint32 // nodes that wait for a rank in a formed world
 	Formed  bool
+	Asked   uint64 // when the nodes were asked: nanoseconds since 1970, by the clock of the seed
+	Changes []byte `wire:"trace"` // the last changes of the world, as JSON ([]trace.Change); empty: none
 }
 
 func (JoinWorldStatus) joinMessage() {}

@@ -4,11 +4,17 @@ import (
 	"testing"
 )
 
-func TestJoinStatusRequest(t *testing.T) { checkJoinMessage(t, JoinStatusRequest{}) }
+var joinStatusRequests = []JoinMessage{JoinStatusRequest{}, JoinStatusRequest{Wait: 500, Brief: true}}
 
-func FuzzJoinStatusRequest(f *testing.F) { fuzzJoin(f, JoinStatusRequest{}) }
+func TestJoinStatusRequest(t *testing.T) {
+	for _, m := range joinStatusRequests {
+		checkJoinMessage(t, m)
+	}
+}
 
-var joinTraceRequests = []JoinMessage{JoinTraceRequest{Number: 1}, JoinTraceRequest{Number: 1 << 63}}
+func FuzzJoinStatusRequest(f *testing.F) { fuzzJoin(f, joinStatusRequests...) }
+
+var joinTraceRequests = []JoinMessage{JoinTraceRequest{Number: 1, Brief: true}, JoinTraceRequest{Number: 1 << 63}}
 
 func TestJoinTraceRequest(t *testing.T) {
 	for _, m := range joinTraceRequests {
@@ -35,8 +41,8 @@ func TestJoinTrace(t *testing.T) {
 func FuzzJoinTrace(f *testing.F) { fuzzJoin(f, joinTraces...) }
 
 var joinNodeStatuses = []JoinMessage{
-	JoinNodeStatus{Rank: AnyRank, Trace: []byte{}, Missing: "has not answered within 2s"},
-	JoinNodeStatus{Rank: 1<<31 - 1, ID: id16(1), Name: "a:1", Addr: "10.0.0.1:7000", Trace: []byte("\x1b{}")},
+	JoinNodeStatus{Rank: AnyRank, Trace: []byte{}, Missing: "has not answered", Silent: 3e9},
+	JoinNodeStatus{Rank: 1<<31 - 1, ID: id16(1), Name: "a:1", Addr: "10.0.0.1:7000", Trace: []byte("\x1b{}"), Took: 12e6},
 	JoinNodeStatus{Rank: 1, ID: id16(2), Trace: make([]byte, TraceBytesMax)},
 }
 
@@ -53,8 +59,8 @@ func TestJoinNodeStatus(t *testing.T) {
 func FuzzJoinNodeStatus(f *testing.F) { fuzzJoin(f, joinNodeStatuses...) }
 
 var joinWorldStatuses = []JoinMessage{
-	JoinWorldStatus{World: 4, Joined: 1},
-	JoinWorldStatus{Epoch: 1 << 40, World: 8, Joined: 7, Waiting: 3, Formed: true},
+	JoinWorldStatus{World: 4, Joined: 1, Changes: []byte{}},
+	JoinWorldStatus{Epoch: 1 << 40, World: 8, Joined: 7, Waiting: 3, Formed: true, Asked: 1 << 60, Changes: []byte("[]")},
 }
 
 func TestJoinWorldStatus(t *testing.T) {

@@ -66,6 +66,18 @@ func TestStatusNamesLateRank(t *testing.T) {
 			t.Errorf("no %q in\n%s", part, text)
 		}
 	}
+	brief, err := nexar.ClusterQuery{Wait: time.Second, Brief: true}.Query(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range brief.Nodes { // The clock of this process is that of the seed.
+		if n.Snapshot == nil || n.OffsetError <= 0 || n.Offset.Abs() > n.OffsetError+time.Millisecond {
+			t.Errorf("rank %d: clock off by %v ± %v", n.Rank, n.Offset, n.OffsetError)
+		}
+	}
+	if list := brief.Changes; len(list) != 1 || list[0].What != trace.Formed || list[0].Size != 2 || time.Since(list[0].Time).Abs() > time.Hour {
+		t.Errorf("changes %+v, want that the world has formed", list)
+	}
 	b, err := json.Marshal(mustStatus(t, cfg))
 	if err != nil {
 		t.Fatal(err)

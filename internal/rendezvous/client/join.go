@@ -94,10 +94,10 @@ type Request struct {
 	// be nil.
 	Removed func(err *RemovedError)
 
-	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes, for status
+	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes or much less if it is to be brief, for status
 	// polls of the seed; it is empty if the node has not joined yet. Session calls it on a
 	// separate goroutine, and Session.Close waits for it. It may be nil.
-	Status func() []byte
+	Status func(brief bool) []byte
 
 	// Log receives events. Nil discards them.
 	Log *slog.Logger

@@ -59,15 +59,15 @@ type Session struct {
 	setAbsent context.CancelFunc
 	view      membership.View // the newest; epoch 0: none
 	views     *membership.ViewForwarder
-	expiry    []*time.Timer       // warn of the expiry of the certificate, while no seed answers
-	viewTimer *time.Timer         // until views has something to do; nil: nothing
-	formed    bool                // the world has formed
-	progress  membership.Progress // the latest of the formation; World is 0 until the seed has sent one
-	tooSmall  *wire.JoinProgress  // the size of a world that is too small for the next view, or nil
-	invited   Invitation          // the newest
-	quiescing uint64              // epoch of the newest view with a request to quiesce
-	polled    uint64              // the number of the newest status poll
-	answering bool                // a goroutine answers it
+	expiry    []*time.Timer         // warn of the expiry of the certificate, while no seed answers
+	viewTimer *time.Timer           // until views has something to do; nil: nothing
+	formed    bool                  // the world has formed
+	progress  membership.Progress   // the latest of the formation; World is 0 until the seed has sent one
+	tooSmall  *wire.JoinProgress    // the size of a world that is too small for the next view, or nil
+	invited   Invitation            // the newest
+	quiescing uint64                // epoch of the newest view with a request to quiesce
+	polled    wire.JoinTraceRequest // the newest status poll
+	answering bool                  // a goroutine answers it
 
 	expected map[membership.NodeID]bool // joining nodes that the seed has announced
 	links    map[membership.NodeID]bool // joining nodes with a link to this one
@@ -377,7 +377,7 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		s.mu.Unlock()
 		s.log.Info("nodes wait to join at the next reconfiguration", "epoch", m.Epoch)
 	case wire.JoinTraceRequest:
-		s.answerPoll(m.Number)
+		s.answerPoll(m)
 	case wire.JoinFailed:
 		return s.failed(m)
 	case wire.JoinExcluded:

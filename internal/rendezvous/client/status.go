@@ -23,32 +23,32 @@ const reportsMax = 1 << 16
 
 // Status asks the first seed that answers for the state of all nodes. Its errors are those of
 // [Seeds.Join], but it tries each seed only once, unless a seed is busy.
-func (d Seeds) Status(ctx context.Context, token pki.Token) (r Report, err error) {
+func (d Seeds) Status(ctx context.Context, token pki.Token, q wire.JoinStatusRequest) (r Report, err error) {
 	d.once = true
 	err = d.search(ctx, token, func(ctx context.Context, conn transport.Conn) (err error) {
-		r, err = Status(ctx, conn, token)
+		r, err = Status(ctx, conn, token, q)
 		return err
 	})
 	return r, err
 }
 
 // Status asks the seed at the other end of conn, and closes conn.
-func Status(ctx context.Context, conn transport.Conn, token pki.Token) (Report, error) {
+func Status(ctx context.Context, conn transport.Conn, token pki.Token, q wire.JoinStatusRequest) (Report, error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	r, err := readReport(ctx, handshake.New(conn), token)
+	r, err := readReport(ctx, handshake.New(conn), token, q)
 	if !stop() && err != nil {
 		err = context.Cause(ctx)
 	}
 	return r, failure("asking", conn.RemoteAddr(), err)
 }
 
-func readReport(ctx context.Context, c *handshake.Conn, token pki.Token) (r Report, err error) {
+func readReport(ctx context.Context, c *handshake.Conn, token pki.Token, q wire.JoinStatusRequest) (r Report, err error) {
 	step := handshake.Limits{}.WithDefaults(false).Step
 	if _, err := c.Call(ctx, token, step); err != nil {
 		return r, err
 	}
-	if err := c.Write(time.Now().Add(step), wire.JoinStatusRequest{}); err != nil {
+	if err := c.Write(time.Now().Add(step), q); err != nil {
 		return r, err
 	}
 	for {
@@ -73,10 +73,10 @@ func readReport(ctx context.Context, c *handshake.Conn, token pki.Token) (r Repo
 
 // answerPoll answers a status poll of the seed on a separate goroutine, so that it does
 // not delay pings. Of several polls it answers the newest.
-func (s *Session) answerPoll(number uint64) {
+func (s *Session) answerPoll(q wire.JoinTraceRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.polled = number
+	s.polled = q
 	if !s.answering {
 		s.answering = true
 		s.wg.Go(s.answerPolls)
@@ -86,19 +86,19 @@ func (s *Session) answerPoll(number uint64) {
 func (s *Session) answerPolls() {
 	for {
 		s.mu.Lock()
-		number := s.polled
+		q := s.polled
 		s.mu.Unlock()
 		var trace []byte
 		if s.req.Status != nil {
-			trace = s.req.Status()
+			trace = s.req.Status(q.Brief)
 		}
 		if len(trace) > wire.TraceBytesMax {
 			s.log.Error("trace of this node is too long", "bytes", len(trace), "max", wire.TraceBytesMax)
 			trace = nil
 		}
-		s.Post(wire.JoinTrace{Number: number, Trace: trace})
+		s.Post(wire.JoinTrace{Number: q.Number, Trace: trace})
 		s.mu.Lock()
-		again := s.polled != number
+		again := s.polled != q
 		s.answering = again
 		s.mu.Unlock()
 		if !again {

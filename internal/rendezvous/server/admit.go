@@ -50,7 +50,7 @@ func (s *Server) answer(c *handshake.Conn) (*nodeConn, error) {
 	}
 	switch m := m.(type) {
 	case wire.JoinStatusRequest:
-		return nil, s.serveStatus(c)
+		return nil, s.serveStatus(c, m)
 	case wire.JoinRequest:
 		return s.admit(c, m)
 	}

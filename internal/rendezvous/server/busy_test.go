@@ -10,6 +10,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -32,7 +33,7 @@ func TestBusySeedIsAskedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.Close()
-	if _, err := d.Status(t.Context(), s.token); err != nil {
+	if _, err := d.Status(t.Context(), s.token, wire.JoinStatusRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	if dials != 8 {
@@ -53,7 +54,7 @@ func TestBusySeedUntilTheDeadline(t *testing.T) {
 		token := pki.NewToken()
 		for _, ask := range []func() error{
 			func() error { _, err := d.Join(t.Context(), client.Request{Token: token}); return err },
-			func() error { _, err := d.Status(t.Context(), token); return err },
+			func() error { _, err := d.Status(t.Context(), token, wire.JoinStatusRequest{}); return err },
 		} {
 			start := time.Now()
 			dials = nil

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // A change is a decision that the seeds of a cluster agree on before any of them acts on it.
@@ -26,8 +28,9 @@ type change struct {
 	Topology string `json:",omitempty"`
 	// Failure is the reason why the world did not form, of a changeOver.
 	Failure string `json:",omitempty"`
-	// Term is the term of the leader that proposes a changeOver.
-	Term uint64 `json:",omitempty"`
+	// Term is the term of the leader that proposes the change, and Time the time by its clock.
+	Term uint64    `json:",omitempty"`
+	Time time.Time `json:",omitzero"`
 }
 
 type changeKind string
@@ -59,6 +62,7 @@ type world struct {
 	Failure  string                          `json:",omitempty"` // the reason why the world did not form
 	Topology string                          `json:",omitempty"` // of all nodes; empty: full
 	Gone     map[membership.NodeID]departure `json:",omitempty"` // the latest departures
+	History  []trace.Change                  `json:",omitempty"` // the latest changes, also of earlier worlds
 }
 
 // A departure says how a node has gone.
@@ -110,13 +114,18 @@ func (r *clusterState) apply(c change) (err error) {
 				r.Gone[n.ID] = departure{Reason: why, Left: c.Left[n.ID], Excluded: c.Excluded[n.ID], Place: n.Place, Host: n.Host}
 			}
 		}
+		if r.Formed {
+			r.noteView(c, before)
+		}
 	case changeFormed:
 		if !r.Begun || r.Over {
 			return errors.New("there is no world to form")
 		}
 		r.Formed = true
+		r.note(trace.Change{Time: c.Time, Epoch: r.view.Epoch, Size: r.view.Size(), What: trace.Formed})
 	case changeOver:
 		r.Over, r.OverTerm, r.Failure = true, c.Term, c.Failure
+		r.note(trace.Change{Time: c.Time, Epoch: r.view.Epoch, Size: r.view.Size(), What: trace.Over, Why: c.Failure})
 	case changeEnd:
 	case changeAnew:
 		return r.anew()
@@ -152,7 +161,7 @@ func (r *clusterState) anew() error {
 			return err
 		}
 	}
-	r.view, r.world = membership.View{}, world{Gone: r.Gone}
+	r.view, r.world = membership.View{}, world{Gone: r.Gone, History: r.History}
 	return nil
 }
 

@@ -31,6 +31,7 @@ type leader struct {
 	spreadFrame []byte                 // that difference
 	spreading   *timer                 // until the roots have had time to confirm it
 
+	heard  map[membership.NodeID]heard
 	asking map[membership.NodeID]bool // nodes of which the seed is finding out whether they have ended
 
 	decision  *timer    // until the next decision of the arbiter is due
@@ -95,7 +96,7 @@ func (s *Server) begin() {
 	r, now := &s.state.cluster, time.Now()
 	l := &leader{
 		nodes: make(map[membership.NodeID]*nodeConn), left: make(map[membership.NodeID]bool), away: make(map[membership.NodeID]*timer),
-		asking:  make(map[membership.NodeID]bool),
+		asking: make(map[membership.NodeID]bool), heard: make(map[membership.NodeID]heard),
 		pending: membership.NewPendingJoins(membership.Policy{World: s.cfg.World, Elastic: s.cfg.Elastic, Min: s.cfg.Min, Max: s.cfg.Max}, s.state.term<<32),
 	}
 	if r.Begun {

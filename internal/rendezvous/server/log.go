@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
@@ -105,7 +106,7 @@ func (s *Server) watchLog() {
 // propose has a change appended to the log. commit makes it.
 func (s *Server) propose(c change) {
 	s.state.inFlight++
-	c.Term = s.state.term
+	c.Term, c.Time = s.state.term, time.Now()
 	if l := s.state.leader; l != nil && (c.Kind == changeOver || c.Kind == changeAnew) {
 		l.ending = true
 	}

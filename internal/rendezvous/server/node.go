@@ -94,6 +94,9 @@ func (s *Server) readNode(c *nodeConn) (reason string, left bool) {
 // handle handles a message of a node. A reason ends the connection.
 func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason string, left bool) {
 	now, id := time.Now(), c.node.ID
+	if _, answers := m.(wire.JoinTrace); answers || !l.heard[id].owes {
+		l.heard[id] = heard{at: now}
+	}
 	current := func(epoch uint64) bool { return s.state.cluster.Begun && s.state.cluster.view.Epoch == epoch }
 	switch m := m.(type) {
 	case wire.JoinReady:
@@ -244,6 +247,7 @@ func (s *Server) giveUp(l *leader, id membership.NodeID, reason string) {
 
 // removeNode reports to the formation or the arbiter that a node is gone.
 func (s *Server) removeNode(l *leader, id membership.NodeID, reason string, left bool) {
+	delete(l.heard, id)
 	s.apply(l.form.Gone(time.Now(), id, reason))
 	if l.arbiter == nil {
 		l.pending.Gone(id)

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -27,16 +26,23 @@ type poll struct {
 	reports  []wire.JoinNodeStatus
 	asked    map[membership.NodeID]int // nodes that have not answered, with the index of their report
 	standing wire.JoinWorldStatus
-	due      *timer // until missing answers are abandoned
-	done     bool   // the result is final
+	brief    bool // short traces are asked for
+	began    time.Time
+	end      time.Time // when missing answers are abandoned
+	due      *timer    // until then
+	done     bool      // the result is final
 }
 
 // clientsMax is the maximum number of concurrent status clients. A client that does not read
 // holds the traces of all nodes in memory, for Limits.Write.
 const clientsMax = 4
 
+// pollMin is the shortest time that nodes have to answer a poll: a client cannot make others go without answers.
+const pollMin = 100 * time.Millisecond
+
 // Reasons why a report has no trace.
 const (
+	silent    = "has not answered"
 	notJoined = "has not joined the world yet"
 	waits     = "waits to join the world"
 	noConn    = "has no connection to the seed"
@@ -44,7 +50,7 @@ const (
 )
 
 // serveStatus answers a client that asks for the state of all nodes.
-func (s *Server) serveStatus(c *handshake.Conn) (err error) {
+func (s *Server) serveStatus(c *handshake.Conn, q wire.JoinStatusRequest) (err error) {
 	select {
 	case s.statusClients <- struct{}{}:
 	default:
@@ -53,7 +59,7 @@ func (s *Server) serveStatus(c *handshake.Conn) (err error) {
 	var p *poll
 	polled := s.await(s.ctx, func() bool {
 		if p == nil {
-			p, err = s.poll()
+			p, err = s.poll(q)
 		}
 		return err != nil || p != nil && p.done
 	})
@@ -84,14 +90,17 @@ func (s *Server) report(c *handshake.Conn, p *poll) error {
 	return c.Write(deadline, p.standing)
 }
 
-// poll returns the running poll, or begins one. It returns nil if it is too early for the next
-// one, and notifies when it is time.
-func (s *Server) poll() (*poll, error) {
+// poll returns the running poll, or begins one. The poll ends within the shortest wait of its clients. poll returns nil if
+// it is too early for the next one, or if the running one asks for less, and notifies when it is time.
+func (s *Server) poll(q wire.JoinStatusRequest) (*poll, error) {
 	state := &s.state.polling
 	switch {
 	case s.state.err != nil:
 		return nil, handshake.Refuse(wire.RefusedOver, "the world did not form: %w", s.state.err)
+	case state.current != nil && state.current.brief && !q.Brief:
+		return nil, nil
 	case state.current != nil:
+		s.limitPoll(state.current, q)
 		return state.current, nil
 	case s.state.leader == nil:
 		return nil, handshake.Refuse(wire.RefusedBusy, "the leader, or the world, is changing")
@@ -101,23 +110,61 @@ func (s *Server) poll() (*poll, error) {
 		state.pause = s.after(pause, s.notify)
 		return nil, nil
 	}
-	state.last = time.Now()
-	p := s.newPoll(s.state.leader)
-	state.current = p
-	p.due = s.after(s.lim.Poll, func() {
-		clear(p.asked)
-		s.settle(p)
-	})
+	p := s.newPoll(s.state.leader, q.Brief)
+	state.current, state.last = p, p.began
+	s.limitPoll(p, q)
 	s.settle(p)
 	return p, nil
 }
 
+// limitPoll ends a poll no later than a client wants.
+func (s *Server) limitPoll(p *poll, q wire.JoinStatusRequest) {
+	wait := s.lim.Poll
+	if q.Wait > 0 {
+		wait = min(wait, max(time.Duration(q.Wait)*time.Millisecond, pollMin))
+	}
+	if end := time.Now().Add(wait); p.due == nil || end.Before(p.end) {
+		p.due.stop()
+		p.end, p.due = end, s.after(wait, func() { s.abandon(p) })
+	}
+}
+
+// heard says when a node has sent its last message or, if it owes the answer to a poll, the last one before.
+type heard struct {
+	at   time.Time
+	owes bool
+}
+
+// silence returns the time since a node was heard of, or 0 if it is unknown.
+func (l *leader) silence(id membership.NodeID) uint64 {
+	if h, known := l.heard[id]; known {
+		return uint64(time.Since(h.at))
+	}
+	return 0
+}
+
+// abandon ends a poll without the answers that are missing.
+func (s *Server) abandon(p *poll) {
+	if l := s.state.leader; l != nil {
+		for id, i := range p.asked {
+			h, known := l.heard[id]
+			if !known {
+				h.at = p.began
+			}
+			l.heard[id] = heard{h.at, true}
+			p.reports[i].Silent = l.silence(id)
+		}
+	}
+	clear(p.asked)
+	s.settle(p)
+}
+
 // newPoll asks the nodes that are connected.
-func (s *Server) newPoll(l *leader) *poll {
+func (s *Server) newPoll(l *leader, brief bool) *poll {
 	formed, view := l.form.Phase() == membership.Formed, s.state.cluster.view
 	s.state.polling.count++
 	p := &poll{
-		number: s.state.polling.count, asked: make(map[membership.NodeID]int),
+		number: s.state.polling.count, asked: make(map[membership.NodeID]int), brief: brief, began: time.Now(),
 		standing: wire.JoinWorldStatus{
 			Epoch: view.Epoch, World: uint32(s.cfg.World), Joined: uint32(l.form.Joined()), Waiting: uint32(l.pending.Waiting()), Formed: formed,
 		},
@@ -125,17 +172,21 @@ func (s *Server) newPoll(l *leader) *poll {
 	if formed {
 		p.standing.Joined = uint32(view.Size())
 	}
+	p.standing.Asked, p.standing.Changes = uint64(p.began.UnixNano()), s.state.cluster.changes()
 	for rank, n := range view.Nodes {
 		missing := notJoined
 		switch {
 		case l.nodes[n.ID] == nil:
 			missing = noConn
 		case formed:
-			missing = fmt.Sprintf("has not answered within %v", s.lim.Poll)
+			missing = silent
 			p.asked[n.ID] = rank
-			s.send(n.ID, wire.JoinTraceRequest{Number: p.number})
+			s.send(n.ID, wire.JoinTraceRequest{Number: p.number, Brief: brief})
 		}
 		p.add(rank, n, missing)
+		if missing == noConn {
+			p.reports[rank].Silent = l.silence(n.ID)
+		}
 	}
 	for _, c := range s.unranked(l) {
 		missing := notJoined
@@ -199,6 +250,7 @@ func (s *Server) setAnswer(id membership.NodeID, trace []byte, missing string) {
 	if len(trace) > 0 {
 		missing = ""
 	}
-	p.reports[i].Trace, p.reports[i].Missing = trace, missing
+	r := &p.reports[i]
+	r.Trace, r.Missing, r.Took = trace, missing, uint64(time.Since(p.began))
 	s.settle(p)
 }

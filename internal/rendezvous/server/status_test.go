@@ -1,8 +1,11 @@
 package server
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,13 +17,20 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // ask asks the seed for the state of all nodes.
 func (s *testSeed) ask(t testing.TB, token pki.Token) (client.Report, error) {
 	t.Helper()
+	return s.query(t, token, wire.JoinStatusRequest{})
+}
+
+// query is ask with a request.
+func (s *testSeed) query(t testing.TB, token pki.Token, q wire.JoinStatusRequest) (client.Report, error) {
+	t.Helper()
 	d := client.Seeds{Addrs: []string{s.addr}, Dial: s.dial, MinPause: time.Millisecond, MaxPause: 10 * time.Millisecond}
-	return d.Status(t.Context(), token)
+	return d.Status(t.Context(), token, q)
 }
 
 // mustAsk is ask, which must succeed.
@@ -34,7 +44,7 @@ func (s *testSeed) mustAsk(t testing.TB) client.Report {
 }
 
 // formed makes a world of nodes that answer.
-func (s *testSeed) formed(t testing.TB, status ...func() []byte) (sessions []*client.Session) {
+func (s *testSeed) formed(t testing.TB, status ...func(bool) []byte) (sessions []*client.Session) {
 	t.Helper()
 	for i, f := range status {
 		req, rank := s.request(i), i
@@ -49,7 +59,7 @@ func (s *testSeed) formed(t testing.TB, status ...func() []byte) (sessions []*cl
 	return sessions
 }
 
-func saying(text string) func() []byte { return func() []byte { return []byte(text) } }
+func saying(text string) func(bool) []byte { return func(bool) []byte { return []byte(text) } }
 
 // checkReports wants the reports in this order: "rank trace missing".
 func checkReports(t testing.TB, r client.Report, want ...string) {
@@ -66,6 +76,22 @@ func checkReports(t testing.TB, r client.Report, want ...string) {
 	}
 }
 
+// checkStanding wants the state of the world, asked about just now and without changes but its formation.
+func checkStanding(t testing.TB, r client.Report, want wire.JoinWorldStatus) {
+	t.Helper()
+	got := r.JoinWorldStatus
+	if age := time.Since(time.Unix(0, int64(got.Asked))); age < 0 || age > patience {
+		t.Errorf("the nodes were asked %v ago", age)
+	}
+	var changes []trace.Change
+	if err := json.Unmarshal(got.Changes, &changes); want.Formed && (err != nil || len(changes) != 1 || changes[0].What != trace.Formed || changes[0].Size != int(want.Joined)) {
+		t.Errorf("changes %s, want that the world has formed", got.Changes)
+	}
+	if got.Asked, got.Changes = 0, nil; !reflect.DeepEqual(got, want) {
+		t.Errorf("standing %+v, want %+v", got, want)
+	}
+}
+
 func TestStatusWhileGathering(t *testing.T) {
 	s := newSeed(t, 3, nil)
 	checkReports(t, s.mustAsk(t))
@@ -77,15 +103,11 @@ func TestStatusWhileGathering(t *testing.T) {
 	}
 	r := s.mustAsk(t)
 	checkReports(t, r, "2  has not joined the world yet", "-1  has not joined the world yet")
-	if want := (wire.JoinWorldStatus{World: 3, Joined: 2}); r.JoinWorldStatus != want {
-		t.Errorf("standing %+v, want %+v", r.JoinWorldStatus, want)
-	}
+	checkStanding(t, r, wire.JoinWorldStatus{World: 3, Joined: 2})
 	s.mustJoin(t, 2) // The client that has asked has no place.
 	r = s.mustAsk(t)
 	checkReports(t, r, "0  has not joined the world yet", "1  has not joined the world yet", "2  has not joined the world yet")
-	if want := (wire.JoinWorldStatus{Epoch: 1, World: 3, Joined: 3}); r.JoinWorldStatus != want {
-		t.Errorf("standing %+v, want %+v", r.JoinWorldStatus, want)
-	}
+	checkStanding(t, r, wire.JoinWorldStatus{Epoch: 1, World: 3, Joined: 3})
 }
 
 func TestStatusOfAWorld(t *testing.T) {
@@ -99,9 +121,7 @@ func TestStatusOfAWorld(t *testing.T) {
 	r := s.mustAsk(t)
 	checkReports(t, r, "0 \x1b[2J", "1  has not joined the world yet", "2  has not joined the world yet",
 		"3 "+strings.Repeat("x", wire.TraceBytesMax), "-1  waits to join the world")
-	if want := (wire.JoinWorldStatus{Epoch: 1, World: 4, Joined: 4, Waiting: 1, Formed: true}); r.JoinWorldStatus != want {
-		t.Errorf("standing %+v, want %+v", r.JoinWorldStatus, want)
-	}
+	checkStanding(t, r, wire.JoinWorldStatus{Epoch: 1, World: 4, Joined: 4, Waiting: 1, Formed: true})
 	if r.Nodes[3].ID != sessions[3].ID {
 		t.Errorf("rank 3 is node %x, want %v", r.Nodes[3].ID, sessions[3].ID)
 	}
@@ -125,14 +145,115 @@ func TestStatusTooLong(t *testing.T) {
 func TestStatusWithoutAnswer(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = 500 * time.Millisecond })
 	stuck := make(chan struct{})
-	s.formed(t, saying("here"), func() []byte {
+	s.formed(t, saying("here"), func(bool) []byte {
 		<-stuck
 		return []byte("late")
 	})
-	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered within 500ms")
-	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered within 500ms")
+	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered")
+	r := s.mustAsk(t)
+	checkReports(t, r, "0 here", "1  has not answered")
+	if a, b := r.Nodes[0], r.Nodes[1]; a.Silent != 0 || a.Took == 0 || b.Silent < uint64(500*time.Millisecond) || b.Silent > uint64(patience) {
+		t.Errorf("the nodes have been silent for %v and %v", time.Duration(a.Silent), time.Duration(b.Silent))
+	}
 	close(stuck)
 	until(t, "the node answers", func() bool { return string(s.mustAsk(t).Nodes[1].Trace) == "late" }, s.log)
+}
+
+// A poll ends within the shortest wait of its clients, and a brief one serves no client that wants all.
+func TestStatusWait(t *testing.T) {
+	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll, c.Limits.Pause = patience, time.Millisecond })
+	stuck := make(chan struct{})
+	defer close(stuck)
+	asked := make(chan bool, 8)
+	s.formed(t, func(brief bool) []byte {
+		asked <- brief
+		return []byte("here")
+	}, func(bool) []byte {
+		<-stuck
+		return nil
+	})
+	check := func(q wire.JoinStatusRequest) {
+		r, err := s.query(t, s.token, q)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		checkReports(t, r, "0 here", "1  has not answered")
+	}
+	began := time.Now()
+	check(wire.JoinStatusRequest{Wait: 1, Brief: true})
+	if took := time.Since(began); took < pollMin || !<-asked {
+		t.Errorf("the poll took %v, want at least %v, and a brief trace", took, pollMin)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { check(wire.JoinStatusRequest{}) })
+	if <-asked {
+		t.Error("a client that wants all got a brief trace")
+	}
+	wg.Go(func() { check(wire.JoinStatusRequest{Wait: 200, Brief: true}) }) // It ends the poll of the other.
+	wg.Wait()
+	if took := time.Since(began); took > patience {
+		t.Errorf("the polls took %v", took)
+	}
+}
+
+// TestHistory: the changes of a world are in its log, and so with the seed that leads next.
+func TestHistory(t *testing.T) {
+	var r clusterState
+	node := func(i byte) membership.Node {
+		return membership.Node{ID: membership.NodeID{i}, Name: fmt.Sprintf("h%d:1", i), Addrs: []string{fmt.Sprintf("127.0.0.1:%d", i)}}
+	}
+	apply := func(c change) {
+		t.Helper()
+		c.Time = time.Unix(1000+int64(r.view.Epoch), 0).UTC()
+		if err := r.apply(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var first []membership.Node
+	for i := range byte(20) {
+		first = append(first, node(i+1))
+	}
+	apply(change{Kind: changeView, Entries: []membership.Entry{{Kind: membership.Form, Nodes: first}}})
+	apply(change{Kind: changeFormed})
+	gone := membership.Entry{Kind: membership.Fail}
+	reasons := map[membership.NodeID]string{}
+	for i := range byte(12) {
+		gone.IDs = append(gone.IDs, node(i+1).ID)
+		reasons[node(i+1).ID] = "it was silent for 30s"
+	}
+	apply(change{Kind: changeView, Entries: []membership.Entry{gone}, Reasons: reasons, Left: map[membership.NodeID]bool{node(2).ID: true}, Excluded: map[membership.NodeID]bool{node(3).ID: true}})
+	apply(change{Kind: changeOver})
+	b, err := r.marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := parseClusterState(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range next.History {
+		got = append(got, fmt.Sprintf("%d %d %s %d %s %s +%d", c.Time.Unix(), c.Epoch, c.What, c.Rank, c.Name, c.Why, c.More))
+	}
+	want := []string{"1001 1 formed 0   +0", "1001 2 lost 0 h1:1 it was silent for 30s +0", "1001 2 left 1 h2:1 it was silent for 30s +0", "1001 2 excluded 2 h3:1 it was silent for 30s +0"}
+	for i := 4; i <= 10; i++ {
+		more := 0
+		if i == 10 {
+			more = 2
+		}
+		want = append(want, fmt.Sprintf("1001 2 lost %d h%d:1 it was silent for 30s +%d", i-1, i, more))
+	}
+	want = append(want, "1002 2 over 0   +0")
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for range 2 * historyMax {
+		next.note(trace.Change{What: trace.Joined, Why: strings.Repeat("ä", whyMax), Name: strings.Repeat("\x01", 255)})
+	}
+	if b := next.changes(); len(next.History) != historyMax || len(b) > wire.TraceBytesMax || !json.Valid(b) {
+		t.Errorf("%d changes, %d bytes", len(next.History), len(b))
+	}
 }
 
 // A poll does not wait for a node that has gone.
@@ -140,7 +261,7 @@ func TestStatusOfNodeThatGoes(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = patience })
 	asked := make(chan struct{})
 	gone := make(chan struct{})
-	sessions := s.formed(t, saying("here"), func() []byte {
+	sessions := s.formed(t, saying("here"), func(bool) []byte {
 		close(asked)
 		<-gone
 		return nil
@@ -157,7 +278,7 @@ func TestStatusOfNodeThatGoes(t *testing.T) {
 func TestStatusNeedsTheToken(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	asked := atomic.Int32{}
-	s.formed(t, func() []byte {
+	s.formed(t, func(bool) []byte {
 		asked.Add(1)
 		return nil
 	})
@@ -173,9 +294,9 @@ func TestStatusNeedsTheToken(t *testing.T) {
 // A status request ends at a peer that is not a seed.
 func TestStatusWithoutASeed(t *testing.T) {
 	addr := unusedAddr(t)
-	_, err := client.Seeds{Addrs: []string{addr}, Dial: dialTLS}.Status(t.Context(), pki.NewToken())
+	_, err := client.Seeds{Addrs: []string{addr}, Dial: dialTLS}.Status(t.Context(), pki.NewToken(), wire.JoinStatusRequest{})
 	says(t, err, nil, "no seed could be reached; is one running? "+addr+" (nothing listens there)")
-	_, err = client.Seeds{Addrs: []string{"10.0.0.1:7946"}, Dial: dialTLS}.Status(t.Context(), pki.Token{})
+	_, err = client.Seeds{Addrs: []string{"10.0.0.1:7946"}, Dial: dialTLS}.Status(t.Context(), pki.Token{}, wire.JoinStatusRequest{})
 	says(t, err, handshake.ErrToken, "NEXAR_CLUSTER_TOKEN is not set")
 }
 
@@ -191,7 +312,7 @@ func TestStatusOfManyClients(t *testing.T) {
 	const pause = 100 * time.Millisecond
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Pause = pause })
 	var asked atomic.Int32
-	s.formed(t, func() []byte {
+	s.formed(t, func(bool) []byte {
 		asked.Add(1)
 		return []byte("here")
 	})
@@ -215,7 +336,7 @@ func TestStatusOfManyClients(t *testing.T) {
 func TestStatusBusy(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	stuck, asked := make(chan struct{}), make(chan struct{}, 1)
-	s.formed(t, func() []byte {
+	s.formed(t, func(bool) []byte {
 		asked <- struct{}{}
 		<-stuck
 		return []byte("here")
@@ -236,7 +357,7 @@ func TestStatusBusy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.Status(t.Context(), conn, s.token)
+	_, err = client.Status(t.Context(), conn, s.token, wire.JoinStatusRequest{})
 	says(t, err, handshake.ErrBusy, "4 status requests are in progress")
 	if client.IsFinal(err) {
 		t.Errorf("the client tries again after %v", err)
@@ -247,14 +368,14 @@ func TestStatusBusy(t *testing.T) {
 func TestStatusUnasked(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = 300 * time.Millisecond })
 	hold := make(chan struct{})
-	sessions := s.formed(t, saying("here"), func() []byte {
+	sessions := s.formed(t, saying("here"), func(bool) []byte {
 		<-hold
 		return nil
 	})
 	for number := range uint64(4) {
 		sessions[1].Post(wire.JoinTrace{Number: number << 40, Trace: []byte("of some other time")})
 	}
-	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered within 300ms")
+	checkReports(t, s.mustAsk(t), "0 here", "1  has not answered")
 	close(hold)
 }
 
@@ -262,7 +383,7 @@ func TestStatusUnasked(t *testing.T) {
 func TestStatusOfASeedThatCloses(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	asked, hold := make(chan struct{}), make(chan struct{})
-	s.formed(t, func() []byte {
+	s.formed(t, func(bool) []byte {
 		close(asked)
 		<-hold
 		return nil
@@ -276,7 +397,7 @@ func TestStatusOfASeedThatCloses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.Status(t.Context(), conn, s.token); err == nil || errors.Is(err, handshake.ErrBusy) {
+	if _, err := client.Status(t.Context(), conn, s.token, wire.JoinStatusRequest{}); err == nil || errors.Is(err, handshake.ErrBusy) {
 		t.Errorf("error %v, want that the conn has ended", err)
 	}
 }
