@@ -34,11 +34,11 @@ func JoinOrLocal(ctx context.Context, cfg Config) (*Node, error) { return joinWo
 
 // A launched is the part of a node that takes the place of "nexar run": a process that a launcher has started may run a seed of its world.
 type launched struct {
-	process  launch.Process
-	token    pki.Token            // of its world; zero without a launcher
-	seed     atomic.Pointer[Seed] // nil without one
-	stateDir string               // of the seed, or ""
-	release  func()               // ends the announcement of the seed; may be nil
+	process launch.Process
+	token   pki.Token            // of its world; zero without a launcher
+	seed    atomic.Pointer[Seed] // nil without one
+	state   *meet.StateDir       // of the seed; may be nil
+	release func()               // ends the announcement of the seed; may be nil
 	// sharesPorts is meet.World.Shared.
 	sharesPorts bool
 	// size is the size of the world to which the rank of the configuration belongs, if a launcher tells it beside NEXAR_SEEDS.
@@ -159,11 +159,11 @@ func (l *launched) start(ctx context.Context, cfg *Config, s meet.Seed, token pk
 	}
 	if len(s.Peers) > 0 {
 		c.Consensus = cfg.Consensus
-		if l.stateDir, err = os.MkdirTemp("", "nexar-seed-"); err != nil {
+		if l.state, err = meet.NewStateDir(); err != nil {
 			return 0, fmt.Errorf("%w: %s=%d: the directory for the log of a seed cannot be made: set TMPDIR to a directory that this process can write to: %w",
 				ErrConfig, variable("LaunchSeeds"), cfg.LaunchSeeds, err)
 		}
-		c.StateDir = l.stateDir
+		c.StateDir = l.state.Path
 	}
 	seed, err := startSeed(ctx, c, token)
 	if err != nil {
@@ -210,10 +210,7 @@ func (l *launched) close() (err error) {
 	if seed := l.seed.Load(); seed != nil {
 		err = seed.Close()
 	}
-	if l.stateDir != "" {
-		err = errors.Join(err, os.RemoveAll(l.stateDir))
-	}
-	return err
+	return errors.Join(err, l.state.Close())
 }
 
 // checkAlone finds settings that make no sense without a seed.

@@ -258,6 +258,8 @@ func TestFindErrors(t *testing.T) {
 			"this process is the batch script of job 12 with 8 tasks, and is not one of them: start it by srun, or set NEXAR_LAUNCHER=none"},
 		{"a batch script of nodes", environment(slurmBatch, "SLURM_NTASKS=\nSLURM_TASKS_PER_NODE=1(x4)"), "", "the batch script of job 12 with 4 tasks"},
 		{"salloc", environment("SLURM_JOB_ID=12\nSLURM_NTASKS=8"), "", "runs in the allocation of job 12 with 8 tasks"},
+		{"more local processes than processes", environment("RANK=0\nWORLD_SIZE=2\nLOCAL_RANK=0\nLOCAL_WORLD_SIZE=4\nMASTER_ADDR=h\nMASTER_PORT=29500"), "",
+			"this host has 4 processes, but the world has 2: expected no more"},
 		{"the rank is the size", environment(slurmTask, "SLURM_PROCID=6"), "", "the rank is 6, but the size is 6"},
 		{"tasks that contradict", environment(slurmTask, "SLURM_STEP_NUM_TASKS=7"), "", `SLURM_STEP_NUM_TASKS is 7, but SLURM_STEP_TASKS_PER_NODE is "4,1(x2)", which is 6 tasks`},
 		{"nodes that contradict", environment(slurmTask, "SLURM_STEP_NODELIST=n[1-4]"), "", "SLURM_STEP_NODELIST has 4 nodes, but SLURM_STEP_TASKS_PER_NODE has 3"},

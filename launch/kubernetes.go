@@ -3,9 +3,10 @@ package launch
 import (
 	"cmp"
 	"fmt"
-	"github.com/nexar-go/nexar/launch/internal/text"
 	"strconv"
 	"strings"
+
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 // hostsMax limits the names of pods that are listed.

@@ -24,10 +24,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/nexar-go/nexar/launch/internal/text"
 	"io"
 	"os"
 	"strings"
+
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 // ErrLaunch is the error of variables that are incomplete or contradict each other.

@@ -3,9 +3,10 @@ package launch
 import (
 	"errors"
 	"fmt"
-	"github.com/nexar-go/nexar/launch/internal/text"
 	"strconv"
 	"strings"
+
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 // nodesBytes limits the text of an expanded node list.

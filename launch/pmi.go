@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nexar-go/nexar/launch/internal/text"
 	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 const (

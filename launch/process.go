@@ -2,9 +2,10 @@ package launch
 
 import (
 	"fmt"
-	"github.com/nexar-go/nexar/launch/internal/text"
 	"slices"
 	"strings"
+
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 // A Process is what a launcher says about this process and its world.

@@ -2,8 +2,9 @@ package launch
 
 import (
 	"fmt"
-	"github.com/nexar-go/nexar/launch/internal/text"
 	"strconv"
+
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 // A reader reads variables and keeps the first error.

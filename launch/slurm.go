@@ -2,10 +2,11 @@ package launch
 
 import (
 	"fmt"
-	"github.com/nexar-go/nexar/launch/internal/text"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nexar-go/nexar/launch/internal/text"
 )
 
 // findSlurm recognizes tasks of a step of Slurm. It prefers the variables of the step (SLURM_STEP_…) to those

@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
 	"github.com/nexar-go/nexar/launch"
 	"github.com/nexar-go/nexar/launch/internal/text"
 )
@@ -16,25 +20,74 @@ func (p process) canExchange() bool { return p.HasPMI || p.Size == 1 || p.OneHos
 // exchange makes the announcement of this process known, if it runs a seed, and returns those of all seeds. It waits for them until
 // ctx ends. The caller releases its own announcement, also after an error.
 func (p process) exchange(ctx context.Context, seed int, runs bool, own announcement, seeds int, decided func() bool) (all []announcement, release func(), err error) {
-	value, err := json.Marshal(own)
+	release = func() {}
+	if p.Size == 1 { // No process manager is needed.
+		return []announcement{own}, release, nil
+	}
+	value, err := json.Marshal([]announcement{own})
 	if err != nil {
-		return nil, func() {}, err
+		return nil, release, err
 	}
 	if p.HasPMI {
 		all, err = p.exchangeOverPMI(ctx, seed, runs, string(value), seeds)
-		return all, func() {}, err
+		return all, release, err
 	}
-	release = func() {}
-	if p.Size == 1 {
-		return []announcement{own}, release, nil
-	}
+	var known atomic.Pointer[[]byte] // what this process tells others: its own announcement, and then those of all seeds
+	known.Store(&value)
 	if runs {
-		if release, err = p.serve(seed, value, decided); err != nil {
+		if release, err = p.serve(seed, func() []byte { return *known.Load() }, decided); err != nil {
 			return nil, func() {}, err
 		}
 	}
-	all, err = p.announcements(seeds, func(seed int) (string, error) { return p.fetch(ctx, seed) })
-	return all, release, err
+	if all, err = p.collect(ctx, seeds); err != nil {
+		return nil, release, err
+	}
+	if value, err := json.Marshal(all); err == nil {
+		known.Store(&value)
+	}
+	return all, release, nil
+}
+
+// errUser is the error of a socket of another user.
+var errUser = errors.New("the socket of this user's job belongs to another user")
+
+// collect asks the processes that run seeds until it has the announcements of all. A process that has them tells them, so that others may have
+// ended. A process may start late, be stopped, or end before it has answered and be started again: collect waits until ctx ends.
+func (p process) collect(ctx context.Context, seeds int) ([]announcement, error) {
+	var all []announcement // of the first seeds
+	for {
+		var missing error
+		for seed := len(all); seed < seeds; seed++ {
+			value, err := p.ask(ctx, seed)
+			var told []announcement
+			if err == nil {
+				told, err = parse(value)
+			} else if !errors.Is(err, errUser) {
+				if missing == nil {
+					missing = err
+				}
+				continue
+			}
+			switch {
+			case err != nil:
+				return nil, p.ofSeed(seed, err)
+			case len(told) == seeds:
+				return told, nil
+			case len(told) > 1:
+				return nil, p.ofSeed(seed, fmt.Errorf("%w: rank %d expects %d seeds, and this one %d: set NEXAR_LAUNCH_SEEDS to the same number on all ranks", launch.ErrLaunch, told[seed%len(told)].Rank, len(told), seeds))
+			case seed == len(all):
+				all = append(all, told[0])
+			}
+		}
+		if len(all) == seeds {
+			return all, nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, p.ofSeed(len(all), fmt.Errorf("%w: %w", missing, context.Cause(ctx)))
+		}
+	}
 }
 
 // exchangeOverPMI leaves the process manager at once: some take the end of a process that has not left for a failure of all.
@@ -53,24 +106,33 @@ func (p process) exchangeOverPMI(ctx context.Context, seed int, runs bool, value
 	if err := m.Fence(ctx); err != nil {
 		return nil, err
 	}
-	return p.announcements(seeds, func(seed int) (string, error) { return m.Get(ctx, key(seed)) })
+	for seed := range seeds {
+		value, err := m.Get(ctx, key(seed))
+		var told []announcement
+		if err == nil {
+			told, err = parse(value)
+		}
+		if err != nil {
+			return nil, p.ofSeed(seed, err)
+		}
+		all = append(all, told...)
+	}
+	return all, nil
 }
 
 // job names the job in errors.
 func (p process) job() string { return cmp.Or(text.Plain(p.Job), "of "+p.Launcher) }
 
-// announcements reads the announcement of each seed.
-func (p process) announcements(seeds int, read func(seed int) (string, error)) (all []announcement, err error) {
-	for seed := range seeds {
-		text, err := read(seed)
-		if err != nil {
-			return nil, fmt.Errorf("job %s: the address of seed %d: %w", p.job(), seed, err)
-		}
-		var a announcement
-		if err := json.Unmarshal([]byte(text), &a); err != nil || len(a.Seeds) == 0 && len(a.Failure) == 0 {
-			return nil, fmt.Errorf("job %s: the address of seed %d: got %d bytes that are no announcement of nexar", p.job(), seed, len(text)) // They may contain a token.
-		}
-		all = append(all, a)
+// ofSeed adds the job and the number of a seed to an error.
+func (p process) ofSeed(seed int, err error) error {
+	return fmt.Errorf("job %s: the address of seed %d: %w", p.job(), seed, err)
+}
+
+// parse reads what the process of a seed tells: its announcement, or those of all seeds.
+func parse(value string) (told []announcement, err error) {
+	bad := func(a announcement) bool { return len(a.Seeds) == 0 && len(a.Failure) == 0 }
+	if err := json.Unmarshal([]byte(value), &told); err != nil || len(told) == 0 || slices.ContainsFunc(told, bad) {
+		return nil, fmt.Errorf("got %d bytes that are no announcement of nexar", len(value)) // They may contain a token.
 	}
-	return all, nil
+	return told, nil
 }

@@ -7,12 +7,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"github.com/nexar-go/nexar/launch"
 	"log/slog"
 	"net"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/nexar-go/nexar/launch"
 )
 
 // Options say how the processes of a world find its seeds; see [Meet].
@@ -61,6 +62,8 @@ const (
 	choices = 8
 	// lateAfter is the time after which a warning says what Meet waits for.
 	lateAfter = 10 * time.Second
+	// pause is the time between two attempts to reach a process that may not have started yet.
+	pause = 50 * time.Millisecond
 	// failureTime is how long a process announces that its seed has not started.
 	failureTime = time.Second
 	// addressesMax and failureMax bound an announcement, so that the values of all process managers can contain it.

@@ -127,7 +127,7 @@ func TestMeetOverPMIFails(t *testing.T) {
 			}
 		})
 	}
-	for _, garbage := range []string{`{"Rank":0,"Token":"secret"}`, `{"Token":"secret","Seeds":["h:1"`} {
+	for _, garbage := range []string{`[{"Rank":0,"Token":"secret"}]`, `[{"Token":"secret","Seeds":["h:1"`, `[]`} {
 		m := &manager{values: map[string]string{"nexar-seed-0": garbage}}
 		if _, err := meetOverPMI(t, m, ofMPICH(1), Options{}); err == nil || strings.Contains(err.Error(), secret) || !strings.HasPrefix(err.Error(), "job of pmi: ") {
 			t.Errorf("announcement %s: error %v, want one of the job without the token", garbage, err)
@@ -137,7 +137,7 @@ func TestMeetOverPMIFails(t *testing.T) {
 
 // Several seeds of two jobs of MPICH, which have no names, have different ports.
 func TestMeetOverPMISeveralSeeds(t *testing.T) {
-	const others = `{"Rank":%d,"Size":4,"Seeds":["h%[1]d:1"]}`
+	const others = `[{"Rank":%d,"Size":4,"Seeds":["h%[1]d:1"]}]`
 	m := &manager{values: map[string]string{"nexar-seed-1": fmt.Sprintf(others, 1), "nexar-seed-2": fmt.Sprintf(others, 2)}}
 	var ports []int
 	for range 2 {
@@ -162,5 +162,16 @@ func TestMeetOverPMISeveralSeeds(t *testing.T) {
 	}
 	if len(ports) != 2 || ports[0] == ports[1] {
 		t.Errorf("the seeds of two jobs have the ports %v, want different ones", ports)
+	}
+}
+
+// A process that is alone needs no process manager. PMI_FD may be left over.
+func TestMeetAloneWithPMI(t *testing.T) {
+	t.Setenv("PMI_FD", "999")
+	world, err := Meet(t.Context(), launch.Process{Launcher: launch.PMI, Size: 1, Host: -1, HasPMI: true}, Options{
+		Token: "secret", Start: func(context.Context, Seed) (int, error) { return 1234, nil }, Addrs: func(int) []string { return []string{"h:1234"} },
+	})
+	if err != nil || !slices.Equal(world.Seeds, []string{"h:1234"}) {
+		t.Errorf("met at %v, %v, want the seed of this process", world.Seeds, err)
 	}
 }

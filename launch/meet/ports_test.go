@@ -42,6 +42,9 @@ func TestSeeds(t *testing.T) {
 		if _, runs := (process{}).runsSeed(1); runs {
 			t.Error("a process of no launcher runs a seed")
 		}
+		if seed, runs := (process{launch.Process{Size: 4, LocalRank: -1, Hosts: []string{"h0", "h1"}, Host: 1}}).runsSeed(1); runs {
+			t.Errorf("a process without a local rank runs seed %d", seed)
+		}
 		for n := range most + 1 {
 			runs := map[int]process{}
 			for _, p := range all {
@@ -114,6 +117,10 @@ func TestPorts(t *testing.T) {
 	}
 	if shared > 3 {
 		t.Errorf("%d of 1000 jobs have the first port of job 0", shared)
+	}
+	other := job("12.0.0")
+	if other.Launcher = launch.Torchrun; slices.Equal(other.ports(0, 4), job("12.0.0").ports(0, 4)) {
+		t.Error("jobs of two launchers with the same name have the same ports")
 	}
 	reserved := job("12.0.0")
 	reserved.Port = 12001

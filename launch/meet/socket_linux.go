@@ -20,8 +20,6 @@ const hasSockets = true
 const (
 	// valueMax bounds the length of an announcement in bytes.
 	valueMax = 64 << 10
-	// pause is the time between two attempts to reach a process that may not have started yet.
-	pause = 50 * time.Millisecond
 	// socketTimeout bounds the exchange with a process that has accepted a connection.
 	socketTimeout = 5 * time.Second
 )
@@ -36,9 +34,9 @@ func (p process) socket(seed int) *net.UnixAddr {
 // decidedValue takes the place of the value of a process whose world is decided. It is no announcement.
 const decidedValue = "decided"
 
-// serve gives a value to each process of this user that asks, until it is stopped. Processes that ask when the world is decided belong to the next one
+// serve gives the current value to each process of this user that asks, until it is stopped. Processes that ask when the world is decided belong to the next one
 // of the same job, and ask again.
-func (p process) serve(seed int, value []byte, decided func() bool) (stop func(), err error) {
+func (p process) serve(seed int, value func() []byte, decided func() bool) (stop func(), err error) {
 	listener, err := net.ListenUnix("unix", p.socket(seed))
 	if errors.Is(err, syscall.EADDRINUSE) {
 		conn, pid, dialErr := p.dial(seed)
@@ -62,7 +60,7 @@ func (p process) serve(seed int, value []byte, decided func() bool) (stop func()
 				defer conn.Close()
 				if _, err := sameUser(conn); err == nil {
 					_ = conn.SetDeadline(time.Now().Add(socketTimeout))
-					answer := value
+					answer := value()
 					if decided() {
 						answer = []byte(decidedValue)
 					}
@@ -77,23 +75,7 @@ func (p process) serve(seed int, value []byte, decided func() bool) (stop func()
 	}), nil
 }
 
-// fetch returns the value of the process that runs a seed. It waits for that process until ctx ends: it may start late, be stopped, or end
-// before it has answered and be started again.
-func (p process) fetch(ctx context.Context, seed int) (string, error) {
-	for {
-		value, err := p.ask(ctx, seed)
-		if err == nil || errors.Is(err, errUser) {
-			return value, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return "", fmt.Errorf("%w: %w", err, context.Cause(ctx))
-		}
-	}
-}
-
-// ask is a single attempt of fetch.
+// ask returns the value of the process that runs a seed.
 func (p process) ask(ctx context.Context, seed int) (string, error) {
 	conn, pid, err := p.dial(seed)
 	if err != nil {
@@ -123,9 +105,6 @@ func (p process) dial(seed int) (conn *net.UnixConn, pid int, err error) {
 	}
 	return conn, pid, nil
 }
-
-// errUser is the error of a socket of another user.
-var errUser = errors.New("the socket of this user's job belongs to another user")
 
 // sameUser returns the number of the process at the other end, and an error unless it belongs to the user of this process.
 func sameUser(conn *net.UnixConn) (pid int, err error) {

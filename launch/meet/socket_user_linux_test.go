@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/nexar-go/nexar/launch"
 	"io"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/launch"
 )
 
 // asNobody calls f on a thread of the user 65534, which then ends.
@@ -41,6 +43,21 @@ func ofThisHost(t *testing.T, rank int) process {
 	return process{launch.Process{Launcher: launch.Torchrun, Job: fmt.Sprint(t.Name(), os.Getpid()), Rank: rank, Size: 2, LocalRank: rank, LocalSize: 2, Hosts: []string{"localhost"}}}
 }
 
+func says(text string) func() []byte { return func() []byte { return []byte(text) } }
+
+// announces is the value of a process with a seed at an address.
+func announces(addr string) func() []byte { return says(fmt.Sprintf(`[{"Seeds":[%q]}]`, addr)) }
+
+// collected returns the address that a process gets from that of seed 0.
+func collected(t *testing.T) (addr string) {
+	all, err := ofThisHost(t, 1).collect(t.Context(), 1)
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	return all[0].Seeds[0]
+}
+
 // A process of another user that has claimed the socket of a job is an error of all ranks that names it.
 func TestSocketClaimedByAnotherUser(t *testing.T) {
 	addr := ofThisHost(t, 0).socket(0)
@@ -63,7 +80,7 @@ func TestSocketClaimedByAnotherUser(t *testing.T) {
 // A process of another user gets no announcement.
 func TestSocketAskedByAnotherUser(t *testing.T) {
 	p := ofThisHost(t, 0)
-	stop, err := p.serve(0, []byte("secret"), func() bool { return false })
+	stop, err := p.serve(0, says("secret"), func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +125,7 @@ func TestSocketIsBusy(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := p.fetch(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p.collect(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want that it asks until the end of the context", err)
 	}
 }
@@ -124,7 +141,7 @@ func TestSocketAfterBrokenAnswer(t *testing.T) {
 	go func() {
 		conn, err := first.Accept()
 		err = errors.Join(err, first.Close())
-		stop, serveErr := p.serve(0, []byte("secret"), func() bool { return false })
+		stop, serveErr := p.serve(0, announces("second"), func() bool { return false })
 		if err = errors.Join(err, serveErr); err != nil {
 			t.Error(err)
 			stop = func() {}
@@ -132,10 +149,10 @@ func TestSocketAfterBrokenAnswer(t *testing.T) {
 		conn.Close()
 		next <- stop
 	}()
-	value, err := ofThisHost(t, 1).fetch(t.Context(), 0)
+	addr := collected(t)
 	(<-next)()
-	if value != "secret" || err != nil {
-		t.Errorf("got %q, %v, want the value of the second process", value, err)
+	if addr != "second" {
+		t.Errorf("got %q, want the address of the second process", addr)
 	}
 }
 
@@ -149,7 +166,7 @@ func TestSocketSilent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	want := fmt.Sprintf("process %d does not answer", os.Getpid())
-	if _, err := ofThisHost(t, 1).fetch(ctx, 0); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
+	if _, err := ofThisHost(t, 1).collect(ctx, 1); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want that of the context and %q", err, want)
 	}
 }
@@ -157,13 +174,13 @@ func TestSocketSilent(t *testing.T) {
 // Jobs of two users with the same name do not meet.
 func TestSocketsOfTwoUsers(t *testing.T) {
 	p := ofThisHost(t, 0)
-	stop, err := p.serve(0, []byte("secret"), func() bool { return false })
+	stop, err := p.serve(0, says("secret"), func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	asNobody(t, func() error {
-		stop, err := p.serve(0, []byte("secret of nobody"), func() bool { return false })
+		stop, err := p.serve(0, says("secret of nobody"), func() bool { return false })
 		if err == nil {
 			stop()
 		}
@@ -175,12 +192,12 @@ func TestSocketsOfTwoUsers(t *testing.T) {
 func TestDecidedWorldIsNotJoined(t *testing.T) {
 	p := ofThisHost(t, 0)
 	var decided atomic.Bool
-	stop, err := p.serve(0, []byte("first"), decided.Load)
+	stop, err := p.serve(0, announces("first"), decided.Load)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if value, err := p.fetch(t.Context(), 0); value != "first" || err != nil {
-		t.Errorf("got %q, %v, want the first value", value, err)
+	if addr := collected(t); addr != "first" {
+		t.Errorf("got %q, want the first address", addr)
 	}
 	decided.Store(true)
 	if value, err := p.ask(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "needs no further process") {
@@ -188,16 +205,115 @@ func TestDecidedWorldIsNotJoined(t *testing.T) {
 	}
 	next := make(chan string)
 	go func() {
-		value, _ := p.fetch(t.Context(), 0)
-		next <- value
+		next <- collected(t)
 	}()
 	stop()
-	stop, err = p.serve(0, []byte("second"), func() bool { return false })
+	stop, err = p.serve(0, announces("second"), func() bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	if value := <-next; value != "second" {
-		t.Errorf("got %q, want the value of the next world", value)
+	if addr := <-next; addr != "second" {
+		t.Errorf("got %q, want the address of the next world", addr)
 	}
+}
+
+// The announcement of a process ends when no answer is in progress any more.
+func TestAnswersEndBeforeTheAnnouncement(t *testing.T) {
+	p := ofThisHost(t, 0)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	stop, err := p.serve(0, says("secret"), func() bool {
+		close(asked)
+		<-answer
+		return false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answering atomic.Bool
+	answering.Store(true)
+	got := make(chan string)
+	go func() {
+		value, _ := p.ask(t.Context(), 0)
+		got <- value
+	}()
+	<-asked
+	stopped := make(chan bool)
+	go func() {
+		stop()
+		stopped <- answering.Load()
+	}()
+	time.Sleep(20 * time.Millisecond) // Without a wait, stop returns by then.
+	answering.Store(false)
+	close(answer)
+	if <-stopped {
+		t.Error("the announcement has ended during an answer")
+	}
+	if value := <-got; value != "secret" {
+		t.Errorf("got %q, want the value", value)
+	}
+}
+
+// Three processes run seeds. That of rank 0 has ended when rank 3 asks: the others tell its announcement.
+func TestOthersTellAnAnnouncement(t *testing.T) {
+	ofThisHost := func(rank int) launch.Process {
+		p := ofThisHost(t, rank).Process
+		p.Size, p.LocalSize = 4, 4
+		return p
+	}
+	options := func() Options {
+		return Options{Seeds: 3, Token: "secret", Start: func(context.Context, Seed) (int, error) { return 1, nil }}
+	}
+	worlds, errs := make([]World, 3), make([]error, 3)
+	var all sync.WaitGroup
+	for rank := range worlds {
+		all.Go(func() { worlds[rank], errs[rank] = Meet(t.Context(), ofThisHost(rank), options()) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	worlds[0].Release()
+	last, err := Meet(t.Context(), ofThisHost(3), options())
+	if err != nil || !slices.Equal(last.Seeds, worlds[1].Seeds) {
+		t.Errorf("rank 3 has met at %v, %v, want %v", last.Seeds, err, worlds[1].Seeds)
+	}
+	worlds[1].Release()
+	worlds[2].Release()
+	two := options()
+	two.Seeds = 1
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stop, err := process{ofThisHost(0)}.serve(0, says(`[{"Rank":0,"Seeds":["a"]},{"Rank":1,"Seeds":["b"]},{"Rank":2,"Seeds":["c"]}]`), func() bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if _, err := Meet(ctx, ofThisHost(3), two); err == nil || !strings.Contains(err.Error(), "rank 0 expects 3 seeds, and this one 1: set NEXAR_LAUNCH_SEEDS to the same number on all ranks") {
+		t.Errorf("error %v, want that the ranks expect different numbers of seeds", err)
+	}
+}
+
+// A process that cannot agree with the others ends its announcement.
+func TestNoAnnouncementAfterAnError(t *testing.T) {
+	stop, err := process{ofThisHost(t, 1).Process}.serve(1, says(`[{"Rank":1,"Size":9,"Seeds":["b"]}]`), func() bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	third, err := process{ofThisHost(t, 1).Process}.serve(2, says(`[{"Rank":2,"Size":3,"Seeds":["c"]}]`), func() bool { return false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third()
+	p := ofThisHost(t, 0)
+	p.Size, p.LocalSize = 3, 3
+	if _, err := Meet(t.Context(), p.Process, Options{Seeds: 3, Token: "secret"}); !errors.Is(err, launch.ErrLaunch) || !strings.Contains(err.Error(), "rank 1 has been told that the world has 9 processes") {
+		t.Errorf("error %v, want that the sizes differ", err)
+	}
+	again, err := p.serve(0, says("x"), func() bool { return false })
+	if err != nil {
+		t.Fatalf("the announcement has not ended: %v", err)
+	}
+	again()
 }
