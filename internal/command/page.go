@@ -2,15 +2,12 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -22,21 +19,6 @@ import (
 // httpUsage is the usage of --http.
 const httpUsage = "`address` at which to show the cluster in a browser: a port for this host alone, or host:port (default: none)"
 
-// pageAddr returns the address to listen at for a value of --http. A port alone is one of the loopback interface.
-func pageAddr(value string) (string, error) {
-	addr := value
-	if !strings.Contains(addr, ":") {
-		addr = ":" + addr
-	}
-	if !isListenAddr(addr) {
-		return "", usagef("--http %q: want a port, or host:port", value)
-	}
-	if strings.HasPrefix(addr, ":") {
-		addr = "127.0.0.1" + addr
-	}
-	return addr, nil
-}
-
 // A pageServer is the page of a cluster.
 type pageServer struct {
 	listener net.Listener
@@ -46,20 +28,13 @@ type pageServer struct {
 
 // newPage listens at the value of --http, to show the cluster of cfg.
 func newPage(value string, cfg nexar.Config) (*pageServer, error) {
-	addr, err := pageAddr(value)
-	if err != nil {
-		return nil, err
-	}
 	p, err := page.OfCluster(cfg)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("--http %s: %w: choose another port, or 0 for any free one", value, err)
-	case err != nil:
-		return nil, fmt.Errorf("--http %s: %w", value, err)
+	l, err := listenHTTP("--http", value)
+	if err != nil {
+		return nil, err
 	}
 	return &pageServer{listener: l, page: p}, nil
 }
@@ -73,11 +48,7 @@ func (s *pageServer) start(w io.Writer, title, command string, log *slog.Logger)
 	s.stop = func() { cancel(); serving.Wait() }
 
 	addr := s.listener.Addr().(*net.TCPAddr)
-	host := addr.IP.String()
-	if addr.IP.IsUnspecified() {
-		host, _ = os.Hostname()
-	}
-	fmt.Fprintf(w, "%s: page: http://%s/\n", title, net.JoinHostPort(host, fmt.Sprint(addr.Port)))
+	fmt.Fprintf(w, "%s: page: %s\n", title, urlOf(addr))
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		fmt.Fprintf(w, "%s: ticket: %s (valid for 10 minutes; for another: %s)\n", title, s.page.Ticket(), command)
 	} else {

@@ -33,6 +33,7 @@ type runFlags struct {
 	min, max int
 	grace    time.Duration
 	http     string
+	metrics  string
 }
 
 func newRun(s streams) *cobra.Command {
@@ -51,9 +52,7 @@ func newRun(s streams) *cobra.Command {
 					return err
 				}
 				cfg.Title, cfg.Stdin, cfg.Stdout, cfg.Stderr, cfg.Abandoned = title, s.in, s.out, s.err, abandoned
-				if f.http != "" {
-					cfg.Page = f.page(s.err, title)
-				}
+				cfg.Serve = f.serve(s.err, title)
 				warnOfEnv(s.err, title)
 				warnOfIgnored(s.err, cfg)
 				return ranks.Run(cmd.Context(), cfg)
@@ -82,19 +81,35 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.IntVar(&f.min, "min", 0, "minimum `number` of nodes of an elastic world (default 1)")
 	flags.IntVar(&f.max, "max", 0, "maximum `number` of nodes of an elastic world (default: no limit)")
 	flags.StringVar(&f.http, "http", "", httpUsage)
+	flags.StringVar(&f.metrics, "metrics", "", metricsUsage)
 	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "time for the other processes to end after the first failure, and for descendants after SIGTERM")
 }
 
-// page returns what serves the page of the ranks.
-func (f *runFlags) page(w io.Writer, title string) func(seeds, token, command string) (stop func(), err error) {
-	return func(seeds, token, command string) (func(), error) {
-		p, err := newPage(f.http, nexar.Config{Seeds: strings.Split(seeds, ","), Token: token})
-		if err != nil {
-			return nil, err
-		}
-		p.start(w, title, command, slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
-		return p.close, nil
+// serve returns what shows the ranks.
+func (f *runFlags) serve(w io.Writer, title string) (list []func(seeds, token string, ticket func() (string, error)) (stop func(), err error)) {
+	of := func(seeds, token string) nexar.Config {
+		return nexar.Config{Seeds: strings.Split(seeds, ","), Token: token}
 	}
+	if f.http != "" {
+		list = append(list, func(seeds, token string, ticket func() (string, error)) (func(), error) {
+			command, err := ticket()
+			if err != nil {
+				return nil, err
+			}
+			p, err := newPage(f.http, of(seeds, token))
+			if err != nil {
+				return nil, err
+			}
+			p.start(w, title, command, slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+			return p.close, nil
+		})
+	}
+	if f.metrics != "" {
+		list = append(list, func(seeds, token string, _ func() (string, error)) (func(), error) {
+			return serveMetrics(w, title, f.metrics, of(seeds, token))
+		})
+	}
+	return list
 }
 
 // detach makes a nexar run within a rank of another one independent of that. Without it, its processes would join the outer
@@ -130,8 +145,8 @@ func (f *runFlags) config(given func(string) bool, program []string) (cfg ranks.
 	case f.grace <= 0:
 		return cfg, usagef("--grace %v: must be positive", f.grace)
 	}
-	if f.http != "" {
-		if _, err := pageAddr(f.http); err != nil {
+	for flag, value := range map[string]string{"--http": f.http, "--metrics": f.metrics} {
+		if _, err := httpAddr(flag, value); err != nil {
 			return cfg, err
 		}
 	}

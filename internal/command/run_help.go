@@ -54,6 +54,13 @@ THE PAGE
   as it runs. The browser asks for a ticket, which nexar run prints on a terminal,
   or else the command for it. See nexar seed --help.
 
+METRICS
+  With --metrics 9464, nexar run serves the metrics of all nodes of the cluster for
+  Prometheus at http://127.0.0.1:9464/metrics, as long as it runs: calls, bytes and
+  times of operations, ranks that are late, links, members. docs/metrics.md lists
+  them. Whoever reaches the address can read them. Programs may serve their own
+  metrics instead, by package metrics.
+
 SEVERAL SEEDS
   With --peers and --world, nexar run on each of three or five hosts runs a seed
   as well, and fewer than half of these hosts may fail (see nexar seed --help).

@@ -33,6 +33,7 @@ type seedFlags struct {
 	logLevel    string
 	health      string
 	http        string
+	metrics     string
 }
 
 func newSeed(s streams) *cobra.Command {
@@ -65,6 +66,7 @@ func newSeed(s streams) *cobra.Command {
 	flags.DurationVar(&f.formTimeout, "form-timeout", 5*time.Minute, "time for the world to form; negative for no limit")
 	flags.StringVar(&f.health, "health", "", "`host:port` to answer HTTP requests for /healthz and /readyz (default: none)")
 	flags.StringVar(&f.http, "http", "", httpUsage)
+	flags.StringVar(&f.metrics, "metrics", "", metricsUsage)
 	flags.StringVar(&f.logLevel, "log-level", "warn", "lowest `level` to log to standard error: debug, info, warn or error")
 	return cmd
 }
@@ -113,8 +115,16 @@ func (f *seedFlags) run(ctx context.Context, s streams) error {
 	if len(f.peers) > 0 {
 		addrs = strings.Join(f.peers, ",")
 	}
+	cfg := nexar.Config{Seeds: strings.Split(addrs, ","), Token: token, TokenFile: file, CAFile: f.caCert}
+	if f.metrics != "" {
+		stop, err := serveMetrics(s.err, "nexar seed", f.metrics, cfg)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	if f.http != "" {
-		p, err := newPage(f.http, nexar.Config{Seeds: strings.Split(addrs, ","), Token: token, TokenFile: file, CAFile: f.caCert})
+		p, err := newPage(f.http, cfg)
 		if err != nil {
 			return err
 		}
@@ -137,8 +147,8 @@ func (f *seedFlags) check() (level slog.Level, err error) {
 	if f.health != "" && !isListenAddr(f.health) {
 		return level, usagef("--health %q: want host:port or :port", f.health)
 	}
-	if f.http != "" {
-		if _, err := pageAddr(f.http); err != nil {
+	for flag, value := range map[string]string{"--http": f.http, "--metrics": f.metrics} {
+		if _, err := httpAddr(flag, value); err != nil {
 			return level, err
 		}
 	}

@@ -58,6 +58,14 @@ THE PAGE
   ticket" prints; on a terminal the seed prints one, too. The page changes nothing,
   and the nodes are only asked while a browser shows it.
 
+METRICS
+  With --metrics the seed serves the metrics of all nodes for Prometheus, at
+  /metrics: calls, bytes and times of operations, ranks that are late, links,
+  members. docs/metrics.md lists them. "--metrics 9464" listens at 127.0.0.1, and
+  "--metrics :9464" would be the same; Prometheus on another host needs
+  "--metrics 10.0.0.1:9464". Whoever reaches the address can read the metrics. A
+  scrape makes the seed ask all nodes once, for all scrapes at the time.
+
 EXIT STATUS
   0      the world formed and all nodes have gone
   1      the world did not form, or the seed could not start

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -27,6 +29,7 @@ import (
 //	chatter         prints without end
 //	forget          ends without having joined
 //	relays [FILE]   joins, runs collectives and messages between all ranks, counts the peers over relays, and waits for FILE
+//	scrape PORT     joins, and sums the ranks; rank 0 prints the metrics of nexar run --metrics PORT
 //	late RANK       joins, and sums the ranks; RANK waits for a file "go" first
 //	skip RANK       joins, but not as RANK, which ends with status 0
 //	exit RANK N     joins; RANK exits with status N, the others wait for it
@@ -201,6 +204,28 @@ func exchangeAll(ctx context.Context, c *nexar.Comm) error {
 	return nil
 }
 
+// scrape is the work of the worker scrape.
+func scrape(c *nexar.Comm, port string) error {
+	ctx := context.Background()
+	if err := nexar.AllReduce(ctx, c, []int64{1}, nexar.Sum); err != nil {
+		return err
+	}
+	if c.Rank() == 0 {
+		for _, path := range []string{"/metrics", "/"} {
+			answer, err := http.Get("http://127.0.0.1:" + port + path)
+			if err != nil {
+				return err
+			}
+			defer answer.Body.Close()
+			fmt.Println(path, answer.Status)
+			if _, err := io.Copy(os.Stdout, answer.Body); err != nil {
+				return err
+			}
+		}
+	}
+	return c.Barrier(ctx) // The others wait for the scrape.
+}
+
 // awaitFile waits until a file exists.
 func awaitFile(name string) {
 	for _, err := os.Stat(name); err != nil; _, err = os.Stat(name) {
@@ -220,6 +245,13 @@ func member(c *nexar.Comm, mode string, args []string) int {
 			return 1
 		}
 		fmt.Printf("rank %d of %d: sum %d\n", c.Rank(), c.Size(), sum[0])
+		return 0
+	}
+	if mode == "scrape" {
+		if err := scrape(c, args[0]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		return 0
 	}
 	if mode == "resources" {

@@ -28,6 +28,8 @@ const (
 	encodedCounters = 24
 	// briefOperations and briefLinks are those of a brief snapshot.
 	briefOperations, briefLinks = 6, 8
+	// durationsMax bounds the number of durations in a bucket.
+	durationsMax = 1 << 56
 	// transportMax bounds the name of a transport, the purpose and class of a link, and its method for memory of devices, in bytes.
 	transportMax = 16
 	// nameMax bounds other texts of a snapshot, in bytes.
@@ -168,6 +170,9 @@ func isValid(o *trace.Operation) bool {
 func isCounter(c *trace.Counter) bool {
 	d := &c.Durations
 	if c.Ranks < 0 || c.Waited < 0 || d.Sum < 0 || len(c.WaitedFor) > trace.WaitedForMax {
+		return false
+	}
+	if slices.ContainsFunc(d.Counts, func(n uint64) bool { return n > durationsMax }) { // so that their sum is in range
 		return false
 	}
 	if d.First < trace.DurationFirst || d.First > trace.DurationLast || d.First+len(d.Counts)-1 > trace.DurationLast {

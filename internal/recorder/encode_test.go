@@ -105,6 +105,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"negative sum":      `{"size":1,"counters":[{"durations":{"sum":-1}}]}`,
 		"a low bucket":      `{"size":1,"counters":[{"durations":{"first":-25}}]}`,
 		"a high bucket":     `{"size":1,"counters":[{"durations":{"first":16,"counts":[0,1]}}]}`,
+		"many durations":    `{"size":1,"counters":[{"durations":{"counts":[72057594037927937]}}]}`,
 		"waits for no rank": `{"size":1,"counters":[{"waited_for":[{"rank":-1}]}]}`,
 		"waits for many":    `{"size":1,"counters":[{"waited_for":[{}` + strings.Repeat(",{}", trace.WaitedForMax) + `]}]}`,
 		"an operation":      `{"size":1,"counters":[{"op":"\u001b"}]}`,

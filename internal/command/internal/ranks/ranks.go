@@ -53,9 +53,9 @@ type Config struct {
 	Grace     time.Duration
 	Title     string // begins messages: "nexar run"
 
-	// Page, if not nil, shows the cluster with these seeds and this token in a browser, until stop is called. A shell command prints a
-	// ticket for it.
-	Page func(seeds, token, command string) (stop func(), err error)
+	// Serve shows the cluster with these seeds and this token, in a browser or to Prometheus, until stop is called. ticket returns the shell command
+	// that prints a ticket for the page.
+	Serve []func(seeds, token string, ticket func() (string, error)) (stop func(), err error)
 
 	// Abandoned, once closed, ends everything at once: see launch.Lifeline.
 	Abandoned <-chan struct{}
@@ -97,8 +97,8 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		defer own.close()
 	}
-	if cfg.Page != nil {
-		stop, err := cfg.startPage(w)
+	for _, serve := range cfg.Serve {
+		stop, err := cfg.serve(w, serve)
 		if err != nil {
 			return err
 		}
@@ -132,18 +132,18 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// startPage shows the cluster in a browser.
-func (cfg Config) startPage(w *world) (stop func(), err error) {
-	seeds, option := cfg.Seeds, ""
+// serve calls a function of Serve.
+func (cfg Config) serve(w *world, f func(seeds, token string, ticket func() (string, error)) (stop func(), err error)) (stop func(), err error) {
+	seeds := cfg.Seeds
 	if w != nil {
 		seeds = w.addr
-		if w.made {
-			if option, err = cfg.tokenFile.option(); err != nil {
-				return nil, err
-			}
-		}
 	}
-	return cfg.Page(seeds, cfg.Token, option+"nexar ticket")
+	return f(seeds, cfg.Token, func() (command string, err error) {
+		if w != nil && w.made {
+			command, err = cfg.tokenFile.option()
+		}
+		return command + "nexar ticket", err
+	})
 }
 
 // checkResources warns of limits of this system that may not suffice for the ranks, and returns an error
