@@ -86,11 +86,13 @@ func (c *Comm) Trace() trace.Snapshot {
 	rank, _ := view.Rank(mesh.Self())
 	self := view.Nodes[rank]
 	list := append(collective.Operations(mesh.Engine().Traces()), c.node.calls.Operations()...)
-	return trace.Snapshot{
+	s := trace.Snapshot{
 		Node: self.ID.String(), Name: self.Name, Rank: rank, Size: view.Size(), Epoch: view.Epoch,
 		Time: time.Now(), Operations: recorder.Last(list, recorder.Length), Links: mesh.Traffic(view), Relayed: mesh.Relayed(),
 		Counters: append(collective.Counters(mesh.Engine().Counters()), c.node.calls.Counters()...), Process: c.process(),
 	}
+	mesh.Engine().SetSites(&s)
+	return s
 }
 
 // process returns the facts about this process.

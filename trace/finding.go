@@ -275,7 +275,7 @@ func (a *world) deadlocks(g *graph) []Finding {
 		if len(stuck) == 1 {
 			whom = "itself"
 		}
-		f.Text = fmt.Sprintf("%s waited for %s %s for %s: a deadlock", capital(a.has(stuck)), whom, by[0].where(), span(since))
+		f.Text = fmt.Sprintf("%s waited for %s %s for %s: a deadlock", capital(a.has(stuck)), whom, by[0].where()+by[0].at(), span(since))
 	case 2:
 		f.Text = fmt.Sprintf("%s, which %s: a deadlock", a.wait(g, by[0].ranks, by[1].ranks), by[1])
 	default:
@@ -329,14 +329,27 @@ func (a *world) delays(g *graph) (list []Finding) {
 	return list
 }
 
-// lag returns how long other ranks have waited for the given ones.
+// lag returns how long other ranks have waited for the given ones, at the time of their snapshots.
 func (a *world) lag(g *graph, ends []int) (longest time.Duration) {
 	for _, r := range ends {
 		for _, w := range g.waiters[r] {
-			longest = max(longest, g.in[w].Duration)
+			d := g.in[w].Duration
+			if here, there := a.taken(w), a.taken(r); !here.IsZero() && !there.IsZero() {
+				d -= here.Sub(there)
+			}
+			longest = max(longest, d)
 		}
 	}
 	return longest
+}
+
+// taken returns when a rank has taken its snapshot, by the clock of the seed; zero: unknown.
+func (a *world) taken(rank int) time.Time {
+	s, n := a.ranks[rank], a.nodes[rank]
+	if s == nil || n == nil || n.OffsetError == 0 {
+		return time.Time{}
+	}
+	return s.Time.Add(-n.Offset)
 }
 
 // behindIn returns a collective in which a rank waits for one of the given ranks, which have not begun it.

@@ -27,6 +27,16 @@ func sized(n int, do func(rank int) (operations []Operation, answers bool)) Clus
 	return c
 }
 
+// measured gives the clocks of all nodes offsets. That of rank is special, and its snapshot is later by so much.
+func measured(c Cluster, rank int, offset, later time.Duration) Cluster {
+	for i := range c.Nodes {
+		c.Nodes[i].OffsetError = time.Millisecond
+	}
+	n := &c.Nodes[rank]
+	n.Offset, n.Snapshot.Time = offset, n.Snapshot.Time.Add(offset+later)
+	return c
+}
+
 // in is a running collective that has lasted for d, and waits for ranks.
 func in(op string, seq uint64, d time.Duration, waiting ...int) Operation {
 	return Operation{Comm: "1", Epoch: 1, Op: op, Seq: seq, Root: -1, Peer: -1, Start: at(10).Add(-d), Duration: d, Waiting: waiting}
@@ -58,6 +68,18 @@ func TestSentence(t *testing.T) {
 			}
 			return []Operation{in("all_reduce", 812, 4*time.Millisecond, 3)}, true
 		}), Working, "All 4 ranks work"},
+		"clocks a day apart": {measured(sized(64, func(rank int) ([]Operation, bool) {
+			if rank == 37 {
+				return []Operation{done}, true
+			}
+			return []Operation{in("all_reduce", 812, 60*time.Millisecond, 37)}, true
+		}), 37, 24*time.Hour, -20*time.Millisecond), Late, "All 64 ranks work; rank 37 on host b is 40 ms behind in all_reduce #812"},
+		"a snapshot from before the others began": {measured(sized(64, func(rank int) ([]Operation, bool) {
+			if rank == 37 {
+				return []Operation{done}, true
+			}
+			return []Operation{in("all_reduce", 812, 60*time.Millisecond, 37)}, true
+		}), 37, 0, -60*time.Millisecond), Working, "All 64 ranks work"},
 		"deadlock": {sized(8, func(rank int) ([]Operation, bool) {
 			if rank == 7 {
 				return []Operation{receive(0, 14*time.Second)}, true

@@ -11,13 +11,14 @@ import (
 // A group is ranks that do the same: "been in barrier #12" for a time. 0 is an unknown time.
 type group struct {
 	doing string
+	site  string // in the program, if it is the same for all ranks
 	ranks []int
 	time  time.Duration
 }
 
-// String is "has been in barrier #12 for 14 s".
+// String is "has been in barrier #12 (train/main.go:42) for 14 s".
 func (g group) String() string {
-	text := agree("", len(g.ranks), "has", "have") + " " + g.doing
+	text := agree("", len(g.ranks), "has", "have") + " " + g.doing + g.at()
 	if g.time > 0 {
 		text += " for " + span(g.time)
 	}
@@ -27,16 +28,28 @@ func (g group) String() string {
 // where is "in barrier #12".
 func (g *group) where() string { return strings.TrimPrefix(g.doing, "been ") }
 
+// at is " (train/main.go:42)".
+func (g *group) at() string {
+	if g.site == "" {
+		return ""
+	}
+	return " (" + clip(g.site) + ")"
+}
+
 // groups groups ranks by what they do, the largest group first. Its time is the shortest of its ranks.
 func (a *world) groups(g *graph, list []int) (groups []group) {
 	at := make(map[string]int)
 	for _, r := range list {
 		doing, d := a.doing(g, r)
+		site := a.site(g, r)
 		i, known := at[doing]
 		if !known {
 			i = len(groups)
 			at[doing] = i
-			groups = append(groups, group{doing: doing, time: d})
+			groups = append(groups, group{doing: doing, site: site, time: d})
+		}
+		if groups[i].site != site {
+			groups[i].site = ""
 		}
 		groups[i].ranks, groups[i].time = append(groups[i].ranks, r), min(groups[i].time, d)
 	}
@@ -70,13 +83,24 @@ func (a *world) doing(g *graph, rank int) (text string, d time.Duration) {
 	return clip(strings.TrimPrefix(n.Missing, "has ")), n.Silent
 }
 
+// site returns the place of a rank in its program, if it is known.
+func (a *world) site(g *graph, rank int) string {
+	if o := g.in[rank]; o != nil {
+		return o.Site
+	}
+	if s := a.ranks[rank]; s != nil {
+		return s.Site
+	}
+	return ""
+}
+
 // list is "ranks 0–5 in barrier #12, rank 6 in recv from rank 0 and 3 more in other calls".
 func (a *world) list(groups []group) string {
 	var parts []string
 	more := 0
 	for i := range groups {
 		if i < groupsMax {
-			parts = append(parts, a.who(groups[i].ranks)+" "+groups[i].where())
+			parts = append(parts, a.who(groups[i].ranks)+" "+groups[i].where()+groups[i].at())
 		} else {
 			more += len(groups[i].ranks)
 		}
@@ -87,22 +111,22 @@ func (a *world) list(groups []group) string {
 	return and(parts)
 }
 
-// wait is "Ranks 0–6 wait in barrier #12 for rank 7" or, of ranks in several calls, "Ranks 0–6 wait, 5 of them in barrier #12, for
-// rank 7".
+// wait is "Ranks 0–6 wait in barrier #12 (train/main.go:42) for rank 7" or, of ranks in several calls, "Ranks 0–6 wait, 5 of them in
+// barrier #12, for rank 7".
 func (a *world) wait(g *graph, waiters, others []int) string {
 	text, by := capital(agree(a.who(waiters), len(waiters), "waits", "wait")), a.groups(g, waiters)
-	if len(by) == 1 {
-		text += " " + by[0].where()
-	} else {
-		text += fmt.Sprintf(", %d of them %s,", len(by[0].ranks), by[0].where())
+	whom, named := "", ""
+	if len(others) > 0 {
+		whom, named = " for "+a.who(others), ranks(others, 0)
 	}
-	if len(others) == 0 {
-		return text
+	where := by[0].where()
+	if len(by) > 1 {
+		return fmt.Sprintf("%s, %d of them %s%s,%s", text, len(by[0].ranks), where, by[0].at(), whom)
 	}
-	if whom, named := a.who(others), ranks(others, 0); strings.HasSuffix(text, " "+named) { // "recv from rank 1"
-		return text + strings.TrimPrefix(whom, named)
+	if whom != "" && strings.HasSuffix(where, " "+named) { // "recv from rank 1"
+		where, whom = where+strings.TrimPrefix(whom, " for "+named), ""
 	}
-	return text + " for " + a.who(others)
+	return text + " " + where + by[0].at() + whom
 }
 
 // who names ranks, with their host if all are on one of several hosts: "rank 7 on host b".

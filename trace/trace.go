@@ -20,8 +20,9 @@ type Snapshot struct {
 	Rank       int         `json:"rank"`           // in the world of Epoch
 	Size       int         `json:"size"`           // of that world
 	Epoch      uint64      `json:"epoch"`
-	Time       time.Time   `json:"time"`       // when the snapshot was taken, by the clock of the node
-	Operations []Operation `json:"operations"` // in the order of their Start
+	Time       time.Time   `json:"time"`           // when the snapshot was taken, by the clock of the node
+	Operations []Operation `json:"operations"`     // in the order of their Start
+	Site       string      `json:"site,omitempty"` // where the main goroutine of a program is that has been in no operation for a second or more
 	Links      []Link      `json:"links,omitempty"`
 	Relayed    *Relayed    `json:"relayed,omitempty"` // nil unless the topology is sparse
 	Counters   []Counter   `json:"counters,omitempty"`
@@ -114,6 +115,9 @@ type Operation struct {
 	// Outcome is empty while the operation is running, OK if it has succeeded, and
 	// otherwise the reason of its failure.
 	Outcome string `json:"outcome,omitempty"`
+	// Site is where the program has called a running operation that has lasted for a second or more: "train/main.go:42". It is empty if
+	// that is unknown, and has two places if the program waits in both.
+	Site string `json:"site,omitempty"`
 	// Round is the first round of the plan, or the first piece of a vector in shared
 	// memory, that is not complete. Rounds is the number of them. Both are 0 for
 	// messages and calls.

@@ -41,6 +41,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -80,6 +81,7 @@ type Engine struct {
 
 	clock *recorder.Clock
 
+	sites      callsite.Reader
 	stalls     atomic.Pointer[stalls] // nil before WatchStalls
 	background struct {               // see Comm.InBackground
 		mu sync.Mutex

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -46,6 +47,30 @@ func (e *Engine) Traces() (list []Trace) {
 		list = append(list, c.tracesLocked(c.worlds)...)
 	})
 	return list
+}
+
+// sitesAfter is the time after which the place of a call in the program is looked for.
+const sitesAfter = time.Second
+
+// SetSites sets where the program has called the operations of s that have lasted for a second or, if there are none that long, where its main
+// goroutine is.
+func (e *Engine) SetSites(s *trace.Snapshot) {
+	free := time.Duration(math.MaxInt64) // since the program was in an operation
+	for i := range s.Operations {
+		o := &s.Operations[i]
+		switch {
+		case o.Purpose != "":
+		case !o.Running():
+			free = min(free, s.Time.Sub(o.Start.Add(o.Duration)))
+		default:
+			if free = 0; o.Duration >= sitesAfter {
+				o.Site = e.sites.Call(o.Op)
+			}
+		}
+	}
+	if free >= sitesAfter {
+		s.Site = e.sites.Main()
+	}
 }
 
 // archived limits the operations of a closed communicator that are remembered.

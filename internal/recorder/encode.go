@@ -32,6 +32,8 @@ const (
 	durationsMax = 1 << 56
 	// transportMax bounds the name of a transport, the purpose and class of a link, and its method for memory of devices, in bytes.
 	transportMax = 16
+	// siteMax bounds the place of a call, in bytes.
+	siteMax = 128
 	// nameMax bounds other texts of a snapshot, in bytes.
 	nameMax = 256
 )
@@ -42,7 +44,7 @@ const (
 // for come first.
 func Encode(s trace.Snapshot, brief bool) []byte {
 	most, limit, links := EncodedMax, encodedOperations, encodedLinks
-	s.Name = printable(s.Name, nameMax)
+	s.Name, s.Site = printable(s.Name, nameMax), printable(s.Site, siteMax)
 	s.Operations = slices.Clone(s.Operations)
 	s.Links = slices.Clone(s.Links)
 	if brief {
@@ -60,7 +62,7 @@ func Encode(s trace.Snapshot, brief bool) []byte {
 	running := 0
 	for i := range s.Operations {
 		o := &s.Operations[i]
-		o.Function = printable(o.Function, nameMax)
+		o.Function, o.Site = printable(o.Function, nameMax), printable(o.Site, siteMax)
 		if o.Running() {
 			running++
 		}
@@ -123,7 +125,7 @@ func check(s *trace.Snapshot) error {
 		return fmt.Errorf("trace: a snapshot of rank %d of %d, with %d operations, %d links and %d counters, want at most %d, %d and %d",
 			s.Rank, s.Size, len(s.Operations), len(s.Links), len(s.Counters), encodedOperations, encodedLinks, encodedCounters)
 	}
-	texts := []string{s.Node, s.Name}
+	texts := []string{s.Node, s.Name, s.Site}
 	for _, l := range s.Links {
 		if l.Rank < 0 {
 			return fmt.Errorf("trace: a link to rank %d", l.Rank)
@@ -148,7 +150,7 @@ func check(s *trace.Snapshot) error {
 		if !isValid(o) {
 			return fmt.Errorf("trace: operation %d of %d has a number out of range", i, len(s.Operations))
 		}
-		texts = append(texts, o.Comm, o.Purpose, o.Op, o.Type, o.Reduce, o.Plan, o.Function, o.Outcome)
+		texts = append(texts, o.Comm, o.Purpose, o.Op, o.Type, o.Reduce, o.Plan, o.Function, o.Outcome, o.Site)
 	}
 	for _, text := range texts {
 		if text != printable(text, nameMax) {

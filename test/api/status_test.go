@@ -51,7 +51,7 @@ func TestStatusNamesLateRank(t *testing.T) {
 	defer h.Wait()
 	defer cancel()
 	text := ""
-	for end := time.Now().Add(time.Minute); !strings.Contains(text, "Rank 0 waits in all_reduce #1 for rank 1, which has made no call\n"); {
+	for end := time.Now().Add(time.Minute); !strings.Contains(text, "Rank 0 waits in all_reduce #1 for rank 1, which has made no call"); {
 		if time.Now().After(end) {
 			t.Fatalf("rank 1 is not reported as late in\n%s", text)
 		}

@@ -1,0 +1,200 @@
+// Package callsite finds the lines of a program that wait in calls of nexar, from the stacks of its goroutines. A call costs
+// nothing: the stacks are read when somebody asks for a call that lasts for long, at most every two seconds.
+package callsite
+
+import (
+	"fmt"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+)
+
+const (
+	// readEvery is the least time between two reads of the stacks, which stop the program for about a microsecond for each goroutine.
+	readEvery = 2 * time.Second
+	// goroutinesMax bounds the goroutines of a program whose stacks are read.
+	goroutinesMax = 8192
+	// module is the path of nexar.
+	module = "github.com/nexar-go/nexar"
+)
+
+// A Reader reads the stacks of the goroutines of this process. The zero Reader is ready for use, by several goroutines.
+type Reader struct {
+	mu    sync.Mutex
+	at    time.Time
+	own   string // path of the module of the program
+	calls []call
+	main  string
+}
+
+// A call is a function of nexar that a goroutine is in, and where the program has called it.
+type call struct{ function, site string }
+
+// Call returns where the program waits in an operation such as "all_reduce": "train/main.go:42". If goroutines wait in several places that may
+// be meant, it returns two of them, or nothing if there are more.
+func (r *Reader) Call(op string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.readLocked()
+	for _, isMeant := range []func(function string) bool{
+		func(function string) bool { return function == op },
+		func(function string) bool { return strings.HasPrefix(function, op) },
+		func(function string) bool { return strings.Contains(function, op) },
+		func(function string) bool { return function == "wait" }, // of a Handle
+		func(string) bool { return true },                        // a call that consists of operations
+	} {
+		var sites []string
+		for _, c := range r.calls {
+			if isMeant(c.function) {
+				sites = append(sites, c.site)
+			}
+		}
+		slices.Sort(sites)
+		if sites = slices.Compact(sites); len(sites) > 2 {
+			return ""
+		}
+		if len(sites) > 0 {
+			return strings.Join(sites, " or ")
+		}
+	}
+	return ""
+}
+
+// Main returns where the main goroutine of the program is, or nothing if that is unknown.
+func (r *Reader) Main() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.readLocked()
+	return r.main
+}
+
+// readLocked reads the stacks, unless it has done so shortly before.
+func (r *Reader) readLocked() {
+	if !r.at.IsZero() && time.Since(r.at) < readEvery {
+		return
+	}
+	r.at, r.calls, r.main = time.Now(), nil, ""
+	if runtime.NumGoroutine() > goroutinesMax {
+		return
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && r.own == "" {
+		r.own = info.Main.Path
+	}
+	stacks := make([]runtime.StackRecord, runtime.NumGoroutine()+64)
+	n, ok := runtime.GoroutineProfile(stacks)
+	if !ok {
+		return
+	}
+	for i := range stacks[:n] {
+		r.addLocked(stacks[i].Stack())
+	}
+}
+
+// addLocked adds a goroutine with the innermost frames of its stack.
+func (r *Reader) addLocked(stack []uintptr) {
+	frames := runtime.CallersFrames(stack)
+	var place, function string // the innermost frame of the program; the outermost of nexar inside of a frame of the program
+	found, waits := false, false
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		switch kindOf(f.Function, f.File, r.own) {
+		case library:
+			if !found {
+				function, waits = f.Function, waits || isWait(f.Function)
+			}
+		case program:
+			if place == "" {
+				place = site(f)
+			}
+			if function != "" && !found {
+				found = true
+				if waits && isCall(function) {
+					r.calls = append(r.calls, call{snake(function), site(f)})
+				}
+			}
+		case other:
+		}
+		if f.Function == "main.main" && path.Base(f.File) != "_testmain.go" {
+			r.main = place
+		}
+	}
+}
+
+// The kinds of functions.
+const (
+	other   = iota // of the standard library
+	library        // of nexar
+	program
+)
+
+// kindOf returns the kind of a function in the program of a module. The commands, examples and tests of nexar are programs.
+func kindOf(function, file, own string) int {
+	pkg := packageOf(function)
+	first, _, _ := strings.Cut(pkg, "/")
+	switch {
+	case isIn(pkg, module):
+		isProgram := func(folder string) bool { return isIn(pkg, module+folder) }
+		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc([]string{"/cmd", "/examples", "/test", "/bench", "/internal/command"}, isProgram) {
+			return program
+		}
+		return library
+	case first == "main" || strings.Contains(first, ".") || own != "" && isIn(pkg, own):
+		return program
+	}
+	return other
+}
+
+// isIn reports whether a package is at a path, or below it.
+func isIn(pkg, path string) bool { return pkg == path || strings.HasPrefix(pkg, path+"/") }
+
+// isCall reports whether a function of nexar is one that programs call.
+func isCall(function string) bool {
+	pkg := packageOf(function)
+	return !isIn(pkg, module+"/internal") && !isIn(pkg, module+"/transport")
+}
+
+// isWait reports whether a function of nexar waits for other ranks if it waits.
+func isWait(function string) bool {
+	pkg := packageOf(function)
+	return isIn(pkg, module+"/internal/engine") || isIn(pkg, module+"/internal/p2p") || isIn(pkg, module+"/internal/rpc") || isIn(pkg, module+"/internal/comm") ||
+		pkg == module && snake(function) == "wait"
+}
+
+// packageOf returns the path of the package of a function.
+func packageOf(function string) string {
+	folder := strings.LastIndexByte(function[:strings.IndexAny(function+"[", "[")], '/') + 1
+	name, _, _ := strings.Cut(function[folder:], ".")
+	return function[:folder] + name
+}
+
+// snake returns the name of a function as operations are named: "all_reduce" for "github.com/nexar-go/nexar.AllReduce[...]".
+func snake(function string) string {
+	name := strings.TrimSuffix(function, "]")
+	if i := strings.IndexByte(name[len(packageOf(function)):], '['); len(name) < len(function) {
+		name = name[:len(packageOf(function))+i]
+	}
+	name = name[strings.LastIndexByte(name, '.')+1:]
+	var b strings.Builder
+	for i, c := range name {
+		if unicode.IsUpper(c) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
+}
+
+// site returns the line of a frame, with the folder of its file.
+func site(f runtime.Frame) string {
+	dir, file := path.Split(strings.ReplaceAll(f.File, `\`, "/"))
+	if dir = path.Base(dir); dir != "." && dir != "/" {
+		file = dir + "/" + file
+	}
+	return fmt.Sprintf("%s:%d", file, f.Line)
+}
