@@ -61,7 +61,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -132,6 +132,10 @@ netns: ## run the tests of whole clusters, including those with several hosts (n
 launchers: ## get the launchers (test/launchers/install), run programs that they start, as root, and write docs/launchers.md
 	test/launchers/install
 	TRIALS=all NEXAR_REQUIRE=launchers,root LAUNCHERS_REPORT='$(CURDIR)/docs/launchers.md' go test -count=1 -v ./test/launchers
+
+kubernetes: ## build kube-apiserver and etcd once, in minutes (deploy/kubernetes/install), and apply the manifests to them
+	deploy/kubernetes/install
+	cd deploy/kubernetes && NEXAR_REQUIRE=kube-apiserver go test -count=1 -v -run '^TestAPIServer$$' .
 
 rdma: ## run the tests of RDMA and each collective in a virtual machine with software RDMA (hw/vm), within 6 minutes; needs QEMU
 	hw/vm/tests

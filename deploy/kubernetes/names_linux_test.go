@@ -200,7 +200,9 @@ func TestPodMovesWhileItLives(t *testing.T) {
 		c.start(p, h, "nexar", p.args(t)...)
 		c.publish(p, h.V4)
 	}
-	train := func(i, host int) *process { return c.start(ranks[i], c.hosts[host], "elastic", "--epochs=3", "--pause=30ms") }
+	train := func(i, host int) *process {
+		return c.start(ranks[i], c.hosts[host], "elastic", "--epochs=3", "--pause=30ms")
+	}
 	var running []*process
 	for i := range ranks {
 		running = append(running, train(i, i))
