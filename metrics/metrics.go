@@ -15,6 +15,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,8 +60,8 @@ func serve(c prometheus.Collector) http.Handler {
 
 // A collector polls a cluster at each scrape.
 type collector struct {
-	query     func(context.Context) (trace.Cluster, error)
-	isCluster bool // and not a node alone
+	query   func(context.Context) (trace.Cluster, error)
+	metrics map[string]metric // by name
 
 	mu      sync.Mutex
 	running *poll // or nil
@@ -74,15 +75,19 @@ type poll struct {
 }
 
 func newCollector(query func(context.Context) (trace.Cluster, error), isCluster bool) *collector {
-	return &collector{query: query, isCluster: isCluster, totals: newTotals()}
+	c := &collector{query: query, metrics: make(map[string]metric), totals: newTotals()}
+	for _, r := range table {
+		if isCluster || !r.ofCluster {
+			c.metrics[r.name] = metric{prometheus.NewDesc(r.name, r.help, strings.Fields(r.labels), nil), r.kind}
+		}
+	}
+	return c
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, r := range table {
-		if c.isCluster || !r.ofCluster {
-			descs <- r.desc()
-		}
+	for _, m := range c.metrics {
+		descs <- m.desc
 	}
 }
 
@@ -115,7 +120,7 @@ func (c *collector) run(p *poll) {
 		close(p.done)
 	}()
 	cluster, err := c.query(ctx)
-	s := samples{totals: c.totals, isCluster: c.isCluster}
+	s := samples{totals: c.totals, metrics: c.metrics}
 	s.cluster(&cluster, err)
 	p.metrics = s.list
 }

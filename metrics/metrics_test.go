@@ -242,6 +242,7 @@ func TestHostile(t *testing.T) {
 	c := clusterOf(full(0))
 	s := c.Nodes[0].Snapshot
 	s.Counters[0].Op, s.Counters[0].Plan = `all"reduce\`, "a\nb"
+	c.Nodes[0].Name, s.Links[0].Transport = "\xff", "\xff"
 	s.Counters[1] = s.Counters[0]
 	h := serve(answering(&c))
 	checkLines(t, scrape(t, h), `nexar_operations_total{comm_size="2",node="aaaaaaaaaaaa",op="all\"reduce\\",rank="0"} 20`,
@@ -383,4 +384,44 @@ func document() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s. %s |\n", r.name, labels, kind, r.help)
 	}
 	return b.String()
+}
+
+// BenchmarkScrape measures a scrape of a node that makes calls meanwhile, and of a cluster of 128 nodes.
+func BenchmarkScrape(b *testing.B) {
+	comms, err := nexar.Local(b.Context(), 2, nexar.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var calls sync.WaitGroup
+	ctx, cancel := context.WithCancel(b.Context())
+	for _, c := range comms {
+		calls.Go(func() {
+			for nexar.AllReduce(ctx, c, []float32{1}, nexar.Sum) == nil {
+			}
+		})
+	}
+	var many trace.Cluster
+	for rank := range 128 {
+		s := full(0)
+		s.Node, s.Rank = fmt.Sprintf("%012x", rank), rank
+		many.Nodes = append(many.Nodes, trace.Node{Rank: rank, Node: s.Node, Snapshot: s})
+	}
+	many.Formed = true
+	for name, c := range map[string]*collector{
+		"node":    newCollector(func(context.Context) (trace.Cluster, error) { return alone(comms[0].Trace()), nil }, false),
+		"cluster": answering(&many),
+	} {
+		b.Run(name, func(b *testing.B) {
+			h := serve(c)
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/metrics", nil))
+			}
+		})
+	}
+	cancel()
+	calls.Wait()
+	for _, c := range comms {
+		c.Close()
+	}
 }

@@ -3,6 +3,7 @@ package metrics
 import (
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,28 +12,24 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
+// A metric is a row of the table for Prometheus.
+type metric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
 // samples are the metrics of a poll.
 type samples struct {
-	totals    *totals
-	isCluster bool
-	list      []prometheus.Metric
+	totals  *totals
+	metrics map[string]metric // that the collector has
+	list    []prometheus.Metric
 }
 
+// add adds a sample, if the collector has the metric.
 func (s *samples) add(name string, value float64, labels ...string) {
-	r := rowOf(name)
-	if s.isCluster || !r.ofCluster {
-		s.list = append(s.list, prometheus.MustNewConstMetric(r.desc(), r.kind, value, labels...))
+	if m, ok := s.metrics[name]; ok {
+		s.list = append(s.list, prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...))
 	}
-}
-
-// rowOf returns the row of a metric, which exists.
-func rowOf(name string) row {
-	for _, r := range table {
-		if r.name == name {
-			return r
-		}
-	}
-	panic("metrics: no metric " + name)
 }
 
 func number(is bool) float64 {
@@ -69,8 +66,8 @@ const idLength = 12
 // node adds the metrics of a node.
 func (s *samples) node(c *trace.Cluster, n *trace.Node) {
 	of := []string{strconv.Itoa(n.Rank), n.Node[:min(len(n.Node), idLength)]}
-	s.add("nexar_rank_info", 1, append(of[:2:2], n.Name)...)
-	if !c.Formed && s.isCluster { // Nobody has asked the node.
+	s.add("nexar_rank_info", 1, append(of[:2:2], strings.ToValidUTF8(n.Name, "\uFFFD"))...)
+	if n.Snapshot == nil && !c.Formed { // Nobody has asked the node.
 		return
 	}
 	s.add("nexar_rank_up", number(n.Snapshot != nil), of...)
@@ -135,7 +132,7 @@ func (s *samples) counter(k *trace.Counter, of []string) {
 	s.add("nexar_operation_bytes_total", float64(k.Bytes), of...)
 	s.add("nexar_operation_wait_seconds_total", k.Waited.Seconds(), of...)
 	if !k.Durations.IsZero() {
-		s.list = append(s.list, durations{k.Durations, rowOf("nexar_operation_duration_seconds").desc(), of})
+		s.list = append(s.list, durations{k.Durations, s.metrics["nexar_operation_duration_seconds"].desc, of})
 	}
 	if len(k.WaitedFor) > 0 {
 		s.add("nexar_operation_slowest_rank", float64(k.WaitedFor[0].Rank), of...)

@@ -1,10 +1,6 @@
 package metrics
 
-import (
-	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // A row describes a metric.
 type row struct {
@@ -74,9 +70,4 @@ var table = [...]row{
 	{"nexar_pool_lent_buffers", "Buffers of the pool of collectives in use.", gauge, node, false},
 	{"nexar_pool_idle_bytes", "Memory of its idle buffers.", gauge, node, false},
 	{"nexar_shared_memory_bytes", "Memory that other ranks of the host can read. Pages that are not used take none.", gauge, node, false},
-}
-
-// desc returns the description of a metric for Prometheus.
-func (r row) desc() *prometheus.Desc {
-	return prometheus.NewDesc(r.name, r.help, strings.Fields(r.labels), nil)
 }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nexar-go/nexar/trace"
 )
@@ -62,6 +63,7 @@ const (
 
 // name returns a label value, or "other" if there are too many.
 func (t *totals) name(kind int, value string) string {
+	value = strings.ToValidUTF8(value, "\uFFFD")
 	if seen := t.names[kind]; !seen[value] {
 		if len(seen) >= namesMax {
 			return other

@@ -62,6 +62,9 @@ func urlOf(addr *net.TCPAddr) string {
 	return "http://" + net.JoinHostPort(host, strconv.Itoa(addr.Port)) + "/"
 }
 
+// scrapeWait is the time for a node to answer.
+const scrapeWait = time.Second
+
 // scrapeGrace is the time for scrapes in progress to end when the server closes.
 const scrapeGrace = time.Second
 
@@ -77,7 +80,7 @@ func serveMetrics(w io.Writer, title, value string, cfg nexar.Config) (stop func
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(querying, stop)()
-		return nexar.QueryCluster(ctx, cfg)
+		return nexar.ClusterQuery{Wait: scrapeWait}.Query(ctx, cfg)
 	}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	var serving sync.WaitGroup
