@@ -1,14 +1,11 @@
 package nexar
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/host"
@@ -38,9 +35,7 @@ type launched struct {
 	token   pki.Token            // of its world; zero without a launcher
 	seed    atomic.Pointer[Seed] // nil without one
 	state   *meet.StateDir       // of the seed; may be nil
-	release func()               // ends the announcement of the seed; may be nil
-	// sharesPorts is meet.World.Shared.
-	sharesPorts bool
+	world   meet.World
 	// size is the size of the world to which the rank of the configuration belongs, if a launcher tells it beside NEXAR_SEEDS.
 	size int
 }
@@ -52,15 +47,12 @@ func (cfg *Config) askRank() (l *launched, err error) {
 	if cfg.Rank != nil || cfg.Spare || os.Getenv(localRankVariable) != "" {
 		return l, nil
 	}
-	p, _, err := launch.Find(launch.Here(), cfg.Launcher)
-	switch isAsked := cfg.Launcher != launch.Auto; {
-	case err != nil && isAsked:
+	p, err := meet.Rank(cfg.Launcher, cfg.Log)
+	if err != nil {
 		return l, fmt.Errorf("%w: %w", ErrConfig, err)
-	case err != nil:
-		cfg.Log.Info("no launcher tells the rank of this process, so the seed chooses it", "reason", err)
-	case p.Launcher != "":
-		cfg.Rank, l.size = &p.Rank, p.Size
-		cfg.Log.Info("a launcher tells the rank of this process, if the world has that size", "launcher", p.Launcher, "job", p.Job, "rank", p.Rank, "size", p.Size)
+	}
+	if l.size = p.Size; p.Size > 0 {
+		cfg.Rank = &p.Rank
 	}
 	return l, nil
 }
@@ -76,12 +68,7 @@ func (cfg *Config) launch(ctx context.Context, mayBeAlone bool) (*launched, erro
 			ErrConfig, variable("CAFile"), cfg.CAFile, p.Launcher, variable("Seeds"))
 	case p.Launcher != "":
 	case !mayBeAlone:
-		hints := ""
-		for _, f := range findings {
-			if hint := "; " + f.Text; !strings.HasSuffix(hints, hint) { // NEXAR_LAUNCHER excludes several for one reason.
-				hints += hint
-			}
-		}
+		hints := meet.Hints(findings)
 		for _, p := range CheckEnviron(os.Environ()) {
 			hints += fmt.Sprintf(" (%s: %s)", p.Text, p.Fix)
 		}
@@ -108,16 +95,10 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 	listen, _, _ := net.SplitHostPort(cfg.Listen)
 	ended, end := context.WithCancel(context.Background())
 	end()
-	met, err := meet.Meet(ctx, p, meet.Options{
+	l.world, err = meet.Meet(ctx, p, meet.Options{
 		Seeds: cfg.LaunchSeeds, Token: token.Reveal(), NewToken: NewToken, Listen: listen, Log: cfg.Log,
-		Addrs: func(port int) []string {
-			a := cfg.Advertise
-			if name, _, err := net.SplitHostPort(a); err == nil {
-				a = name
-			}
-			return host.Addrs(net.JoinHostPort(cmp.Or(a, listen), strconv.Itoa(port)))
-		},
-		Start: func(ctx context.Context, s meet.Seed) (int, error) {
+		Advertise: cfg.Advertise, Addrs: host.Addrs,
+		Start: func(ctx context.Context, s meet.Seed) (string, error) {
 			return l.start(ctx, cfg, s, l.tokenOf(token, s.Token))
 		},
 		Decided: func() bool {
@@ -131,14 +112,14 @@ func (cfg *Config) meet(ctx context.Context, p launch.Process) (l *launched, err
 	if err != nil {
 		return l, errors.Join(err, l.close())
 	}
-	if l.release = met.Release; cfg.Rank == nil {
+	if cfg.Rank == nil {
 		cfg.Rank = &p.Rank
 	}
-	cfg.Seeds, cfg.TokenFile, l.token, l.sharesPorts = met.Seeds, "", l.tokenOf(token, met.Token), met.Shared
+	cfg.Seeds, cfg.TokenFile, l.token = l.world.Seeds, "", l.tokenOf(token, l.world.Token)
 	if p.OneHost() && cfg.Listen == defaultListen {
 		cfg.Listen = "127.0.0.1:0"
 	}
-	cfg.Log.Info("the launcher says which world this process belongs to", "launcher", p.Launcher, "job", p.Job, "rank", p.Rank, "size", p.Size, "seeds", met.Seeds)
+	cfg.Log.Info("the launcher says which world this process belongs to", "launcher", p.Launcher, "job", p.Job, "rank", p.Rank, "size", p.Size, "seeds", cfg.Seeds)
 	return l, nil
 }
 
@@ -152,38 +133,27 @@ func (l *launched) tokenOf(given pki.Token, made string) pki.Token {
 }
 
 // start starts a seed.
-func (l *launched) start(ctx context.Context, cfg *Config, s meet.Seed, token pki.Token) (port int, err error) {
+func (l *launched) start(ctx context.Context, cfg *Config, s meet.Seed, token pki.Token) (addr string, err error) {
 	c := SeedConfig{
 		Listen: s.Listen, Peers: s.Peers, Advertise: s.Self, World: l.process.Size,
 		Transports: cfg.Transports, Factories: cfg.Factories, FormTimeout: cfg.FormTimeout, Log: cfg.Log,
 	}
-	if len(s.Peers) > 0 {
-		c.Consensus = cfg.Consensus
-		if l.state, err = meet.NewStateDir(); err != nil {
-			return 0, fmt.Errorf("%w: %s=%d: the directory for the log of a seed cannot be made: set TMPDIR to a directory that this process can write to: %w",
-				ErrConfig, variable("LaunchSeeds"), cfg.LaunchSeeds, err)
-		}
-		c.StateDir = l.state.Path
+	if l.state = s.State; s.State != nil {
+		c.Consensus, c.StateDir = cfg.Consensus, s.State.Path
 	}
 	seed, err := startSeed(ctx, c, token)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	l.seed.Store(seed)
-	_, text, err := net.SplitHostPort(seed.Addr())
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(text)
+	return seed.Addr(), nil
 }
 
 // own makes the seed end after its world, which may be after the node.
 func (l *launched) own(n *Node) {
 	leave := n.departure.leave
 	n.departure.leave = func(ctx context.Context) ([]mesh.Unread, error) {
-		if l.release != nil { // This process may join the next world of the job.
-			l.release()
-		}
+		l.world.Release() // This process may join the next world of the job.
 		unread, err := leave(ctx)
 		seed := l.seed.Load()
 		if seed == nil {
@@ -204,9 +174,7 @@ func (l *launched) own(n *Node) {
 
 // close ends the seed and its announcement.
 func (l *launched) close() (err error) {
-	if l.release != nil {
-		l.release()
-	}
+	l.world.Release()
 	if seed := l.seed.Load(); seed != nil {
 		err = seed.Close()
 	}

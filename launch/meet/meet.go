@@ -26,10 +26,12 @@ type Options struct {
 	NewToken func() string
 	// Listen is the address without port at which a seed of this process listens; "" means all addresses.
 	Listen string
-	// Addrs returns the addresses ("host:port") at which other hosts reach a port of this one, the preferred one first.
-	Addrs func(port int) []string
-	// Start starts a seed of this process and returns its port. If the port is in use, its error wraps [syscall.EADDRINUSE].
-	Start func(ctx context.Context, seed Seed) (port int, err error)
+	// Advertise is the address, with or without a port, at which other hosts reach this one; "" means that of Listen.
+	Advertise string
+	// Addrs returns the addresses ("host:port") at which other hosts reach an address of this one, the preferred one first.
+	Addrs func(addr string) []string
+	// Start starts a seed of this process and returns the address at which it listens. If the port is in use, its error wraps [syscall.EADDRINUSE].
+	Start func(ctx context.Context, seed Seed) (addr string, err error)
 	// Decided reports whether the world of the seed of this process has formed, or has failed to. Processes that ask later for its
 	// address belong to the next world of the same job. It may be called at any time. Nil means that the world is never decided.
 	Decided func() bool
@@ -41,9 +43,11 @@ type Options struct {
 type Seed struct {
 	Listen string // the address ("host:port") at which it listens; port 0 means any free port
 	Token  string
-	// Self is the address of this seed and Peers are those of all, if there are several.
+	// Self is the address of this seed and Peers are those of all, if there are several. Then State is a directory for its state,
+	// which belongs to Start, also after an error.
 	Self  string
 	Peers []string
+	State *StateDir
 }
 
 // A World is the result of [Meet].
@@ -51,10 +55,16 @@ type World struct {
 	Seeds []string // addresses ("host:port"), among them those of all seeds
 	Token string   // of the world
 	// Shared reports that seeds of other worlds may listen at some of Seeds, since these are derived from the name of the job.
-	Shared bool
-	// Release ends the announcement of this process. Call it when this process leaves the world, as processes that
-	// start late need it.
-	Release func()
+	Shared  bool
+	release func() // may be nil
+}
+
+// Release ends the announcement of this process. Call it when this process leaves the world, as processes that
+// start late need it.
+func (w World) Release() {
+	if w.release != nil {
+		w.release()
+	}
 }
 
 const (
@@ -102,7 +112,7 @@ func Meet(ctx context.Context, of launch.Process, m Options) (World, error) {
 			launch.ErrLaunch, m.Seeds, p.Launcher, len(p.Hosts), onHosts)
 	}
 	if p.OneHost() {
-		m.Listen, m.Addrs = loopback, func(port int) []string { return []string{address(loopback, port)} }
+		m.Listen, m.Advertise, m.Addrs = loopback, "", func(addr string) []string { return []string{addr} }
 	}
 	if p.canExchange() {
 		late := time.AfterFunc(lateAfter, func() {
@@ -122,7 +132,7 @@ func (p process) meetByName(ctx context.Context, m Options) (World, error) {
 	case m.Token == "":
 		return World{}, fmt.Errorf("%w: the processes of this world have no secret: %s", launch.ErrLaunch, p.secretHint())
 	}
-	met := World{Seeds: p.addresses(m.Seeds), Token: m.Token, Shared: m.Seeds == 1, Release: func() {}}
+	met := World{Seeds: p.addresses(m.Seeds), Token: m.Token, Shared: m.Seeds == 1}
 	seed, runs := p.runsSeed(m.Seeds)
 	if !runs {
 		return met, nil
@@ -168,12 +178,39 @@ func portsOfSeed(n int) int {
 	return choices
 }
 
+// run starts a seed and returns its port.
+func (m Options) run(ctx context.Context, seed Seed) (port int, err error) {
+	if len(seed.Peers) > 0 {
+		if seed.State, err = NewStateDir(); err != nil {
+			return 0, fmt.Errorf("%w: the directory for the state of a seed, which several seeds (NEXAR_LAUNCH_SEEDS) need, cannot be made: set TMPDIR to a directory that this process can write to: %w", launch.ErrLaunch, err)
+		}
+	}
+	addr, err := m.Start(ctx, seed)
+	if err != nil {
+		return 0, err
+	}
+	_, text, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+// reach returns the addresses at which other hosts reach a port of this one.
+func (m Options) reach(port int) []string {
+	host := cmp.Or(m.Advertise, m.Listen)
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return m.Addrs(address(host, port))
+}
+
 // start starts the seed with a number at the first of its ports that is free.
 func (p process) start(ctx context.Context, m Options, number int, seed Seed) (err error) {
 	ports := p.ports(number, portsOfSeed(m.Seeds))
 	for _, port := range ports {
 		seed.Listen = address(m.Listen, port)
-		if _, err = m.Start(ctx, seed); !errors.Is(err, syscall.EADDRINUSE) {
+		if _, err = m.run(ctx, seed); !errors.Is(err, syscall.EADDRINUSE) {
 			return err
 		}
 	}
@@ -208,10 +245,10 @@ func (p process) announce(ctx context.Context, m Options, seed int) (own announc
 			number = port.number
 		}
 	} else {
-		number, err = m.Start(ctx, Seed{Listen: address(m.Listen, 0), Token: token})
+		number, err = m.run(ctx, Seed{Listen: address(m.Listen, 0), Token: token})
 	}
 	if err == nil {
-		if own.Seeds = m.Addrs(number); len(own.Seeds) == 0 {
+		if own.Seeds = m.reach(number); len(own.Seeds) == 0 {
 			err = fmt.Errorf("%w: this host has no address that other hosts can reach: set NEXAR_ADVERTISE to one", launch.ErrLaunch)
 		}
 	}
@@ -272,9 +309,9 @@ func (p process) meetByExchange(ctx context.Context, m Options) (World, error) {
 	met, err := p.combine(m, all)
 	if err == nil && runs && m.Seeds > 1 {
 		port.Close()
-		_, err = m.Start(ctx, Seed{Listen: address(m.Listen, port.number), Token: met.Token, Self: met.Seeds[seed], Peers: met.Seeds})
+		_, err = m.run(ctx, Seed{Listen: address(m.Listen, port.number), Token: met.Token, Self: met.Seeds[seed], Peers: met.Seeds})
 	}
-	if met.Release = release; err != nil {
+	if met.release = release; err != nil {
 		release()
 	}
 	return met, err

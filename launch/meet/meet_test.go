@@ -26,7 +26,7 @@ type meetingWorld struct {
 	process func(rank int) launch.Process
 	token   func(rank int) string // given to a rank; nil: none
 	seeds   int
-	start   func(rank int, s Seed) (port int, err error) // nil: works
+	start   func(rank int, s Seed) (addr string, err error) // nil: works
 	timeout time.Duration
 
 	mu      sync.Mutex
@@ -45,22 +45,28 @@ func (w *meetingWorld) meet(t *testing.T) ([]World, []error) {
 		all.Go(func() {
 			m := Options{
 				Seeds: w.seeds, NewToken: func() string { return fmt.Sprint("made by ", rank) }, Log: slog.New(slog.DiscardHandler),
-				Addrs: func(port int) []string {
-					return []string{net.JoinHostPort("192.0.2."+strconv.Itoa(rank), strconv.Itoa(port))}
+				Addrs: func(addr string) []string {
+					_, port, _ := net.SplitHostPort(addr)
+					return []string{net.JoinHostPort("192.0.2."+strconv.Itoa(rank), port)}
 				},
-				Start: func(_ context.Context, s Seed) (int, error) {
+				Start: func(_ context.Context, s Seed) (string, error) {
 					w.mu.Lock()
 					w.started[rank] = s
 					w.mu.Unlock()
+					if (s.State != nil) != (len(s.Peers) > 0) {
+						t.Errorf("a seed with %d peers has the directory %v", len(s.Peers), s.State)
+					}
+					if err := s.State.Close(); err != nil {
+						t.Error(err)
+					}
 					if w.start != nil {
 						return w.start(rank, s)
 					}
-					_, port, err := net.SplitHostPort(s.Listen)
+					host, port, err := net.SplitHostPort(s.Listen)
 					if port == "0" {
 						port = "1234"
 					}
-					n, _ := strconv.Atoi(port)
-					return n, err
+					return net.JoinHostPort(host, port), err
 				},
 			}
 			if w.token != nil {
@@ -71,9 +77,7 @@ func (w *meetingWorld) meet(t *testing.T) ([]World, []error) {
 	}
 	all.Wait()
 	for _, m := range met {
-		if m.Release != nil {
-			m.Release()
-		}
+		m.Release()
 	}
 	return met, errs
 }
@@ -159,12 +163,12 @@ func TestMeetSeveralSeeds(t *testing.T) {
 // TestMeetByName: processes of several hosts derive the addresses of the seed from the job, and rank 0 uses the first port that is free.
 func TestMeetByName(t *testing.T) {
 	var tried []string
-	w := meetingWorld{size: 3, process: onHosts(t, 3), token: sameToken, start: func(_ int, s Seed) (int, error) {
+	w := meetingWorld{size: 3, process: onHosts(t, 3), token: sameToken, start: func(_ int, s Seed) (string, error) {
 		tried = append(tried, s.Listen)
 		if len(tried) < 3 {
-			return 0, &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+			return "", &net.OpError{Op: "listen", Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
 		}
-		return 1, nil
+		return "n0:1", nil
 	}}
 	met, errs := w.meet(t)
 	checkAgree(t, met, errs)
@@ -180,8 +184,8 @@ func TestMeetByName(t *testing.T) {
 
 // TestMeetErrors: each error says what is missing, and the ranks that do not run the seed learn why it has not started.
 func TestMeetErrors(t *testing.T) {
-	busy := func(int, Seed) (int, error) { return 0, syscall.EADDRINUSE }
-	broken := func(int, Seed) (int, error) { return 0, errors.New("no space left") }
+	busy := func(int, Seed) (string, error) { return "", syscall.EADDRINUSE }
+	broken := func(int, Seed) (string, error) { return "", errors.New("no space left") }
 	sized := func(rank int) launch.Process {
 		p := onOneHost(t, 3)(rank)
 		if rank == 2 {

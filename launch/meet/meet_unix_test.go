@@ -34,7 +34,7 @@ func (m *manager) serve(t *testing.T, conn net.Conn) {
 			name, value, _ := strings.Cut(field, "=")
 			fields[name] = value
 		}
-		answer := ""
+		var answer string
 		switch fields["cmd"] {
 		case "init":
 			answer = "response_to_init rc=0 pmi_version=1 pmi_subversion=1"
@@ -100,22 +100,22 @@ func ofMPICH(rank int) launch.Process {
 // A rank whose seed cannot start, or cannot be reached, tells the others over PMI, too. No error contains the token.
 func TestMeetOverPMIFails(t *testing.T) {
 	const secret = "secret"
-	starts := func(context.Context, Seed) (int, error) { return 1234, nil }
+	starts := func(context.Context, Seed) (string, error) { return "h:1234", nil }
 	for _, test := range []struct {
 		name  string
-		start func(context.Context, Seed) (int, error)
+		start func(context.Context, Seed) (string, error)
 		addrs []string
 		want  string
 	}{
-		{"no seed", func(context.Context, Seed) (int, error) {
-			return 0, errors.New("no space left: " + strings.Repeat("x", 2000))
+		{"no seed", func(context.Context, Seed) (string, error) {
+			return "", errors.New("no space left: " + strings.Repeat("x", 2000))
 		}, []string{"h:1234"}, "no space left: xxx"},
 		{"no address", starts, nil, "set NEXAR_ADVERTISE"},
 		{"many addresses", starts, slices.Repeat([]string{"[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:12345"}, 100), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := &manager{values: map[string]string{}}
-			meeting := Options{NewToken: func() string { return secret }, Start: test.start, Addrs: func(int) []string { return test.addrs }}
+			meeting := Options{NewToken: func() string { return secret }, Start: test.start, Addrs: func(string) []string { return test.addrs }}
 			for rank := range 2 {
 				met, err := meetOverPMI(t, m, ofMPICH(rank), meeting)
 				switch {
@@ -141,11 +141,15 @@ func TestMeetOverPMISeveralSeeds(t *testing.T) {
 	m := &manager{values: map[string]string{"nexar-seed-1": fmt.Sprintf(others, 1), "nexar-seed-2": fmt.Sprintf(others, 2)}}
 	var ports []int
 	for range 2 {
-		meeting := Options{Seeds: 3, Token: "secret", Listen: "127.0.0.1", Addrs: func(port int) []string {
-			ports = append(ports, port)
-			return []string{address("h0", port), address("h0.other", port)}
+		meeting := Options{Seeds: 3, Token: "secret", Listen: "127.0.0.1", Advertise: "h0:1", Addrs: func(addr string) []string {
+			host, text, err := net.SplitHostPort(addr)
+			port, _ := strconv.Atoi(text)
+			if ports = append(ports, port); host != "h0" || err != nil {
+				t.Errorf("asked for the addresses of %q, %v, want those of h0", addr, err)
+			}
+			return []string{addr, address("h0.other", port)}
 		}}
-		meeting.Start = func(_ context.Context, s Seed) (int, error) {
+		meeting.Start = func(_ context.Context, s Seed) (string, error) {
 			port := ports[len(ports)-1]
 			if s.Listen != address("127.0.0.1", port) || s.Self != address("h0", port) || !slices.Equal(s.Peers, []string{s.Self, "h1:1", "h2:1"}) {
 				t.Errorf("the seed starts as %+v, want the port %d", s, port)
@@ -154,7 +158,7 @@ func TestMeetOverPMISeveralSeeds(t *testing.T) {
 			if err == nil {
 				t.Cleanup(func() { l.Close() })
 			}
-			return port, err
+			return s.Listen, errors.Join(err, s.State.Close())
 		}
 		if _, err := meetOverPMI(t, m, ofMPICH(0), meeting); err != nil {
 			t.Fatal(err)
@@ -169,7 +173,7 @@ func TestMeetOverPMISeveralSeeds(t *testing.T) {
 func TestMeetAloneWithPMI(t *testing.T) {
 	t.Setenv("PMI_FD", "999")
 	world, err := Meet(t.Context(), launch.Process{Launcher: launch.PMI, Size: 1, Host: -1, HasPMI: true}, Options{
-		Token: "secret", Start: func(context.Context, Seed) (int, error) { return 1234, nil }, Addrs: func(int) []string { return []string{"h:1234"} },
+		Token: "secret", Start: func(context.Context, Seed) (string, error) { return "h:1234", nil }, Addrs: func(string) []string { return []string{"h:1234"} },
 	})
 	if err != nil || !slices.Equal(world.Seeds, []string{"h:1234"}) {
 		t.Errorf("met at %v, %v, want the seed of this process", world.Seeds, err)

@@ -70,7 +70,7 @@ func TestSocketClaimedByAnotherUser(t *testing.T) {
 	})
 	want := fmt.Sprintf("process %d of user 65534 has it, expected one of user 0", os.Getpid())
 	for rank := range 2 {
-		_, err := Meet(t.Context(), ofThisHost(t, rank).Process, Options{NewToken: func() string { return "secret" }, Start: func(context.Context, Seed) (int, error) { return 1, nil }})
+		_, err := Meet(t.Context(), ofThisHost(t, rank).Process, Options{NewToken: func() string { return "secret" }, Start: func(context.Context, Seed) (string, error) { return "h:1", nil }})
 		if !errors.Is(err, errUser) || !strings.Contains(err.Error(), want) {
 			t.Errorf("rank %d: error %v, want %q", rank, err, want)
 		}
@@ -262,7 +262,7 @@ func TestOthersTellAnAnnouncement(t *testing.T) {
 		return p
 	}
 	options := func() Options {
-		return Options{Seeds: 3, Token: "secret", Start: func(context.Context, Seed) (int, error) { return 1, nil }}
+		return Options{Seeds: 3, Token: "secret", Start: func(_ context.Context, s Seed) (string, error) { return s.Listen, s.State.Close() }}
 	}
 	worlds, errs := make([]World, 3), make([]error, 3)
 	var all sync.WaitGroup
