@@ -66,7 +66,7 @@ type Page struct {
 // New returns a Page for the cluster whose seed ask asks.
 func New(key Key, ask func(context.Context) (trace.Cluster, error)) *Page {
 	p := &Page{key: key, run: rand.Text(), state: newState(), gate: attempts(), protect: http.NewCrossOriginProtection(), done: make(chan struct{}), fresh: make(chan struct{})}
-	p.poller.Ask, p.poller.Show = ask, p.show
+	p.poller.Ask, p.poller.Show = ask, p.Show
 	return p
 }
 
@@ -83,7 +83,8 @@ func (p *Page) Close() {
 	}
 }
 
-func (p *Page) show(v model.View) {
+// Show shows a view to all browsers.
+func (p *Page) Show(v model.View) {
 	p.state.show(v)
 	p.mu.Lock()
 	defer p.mu.Unlock()

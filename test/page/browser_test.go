@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -154,14 +155,14 @@ func (b *tab) picture(name string, width int64) {
 func (b *tab) tree() string {
 	b.t.Helper()
 	var lines []string
-	text := func(v *accessibility.Value) string {
-		if v == nil {
-			return ""
+	text := func(v *accessibility.Value) (s string) {
+		if v != nil && len(v.Value) > 0 && json.Unmarshal(v.Value, &s) != nil {
+			b.t.Fatalf("a role or name is %s, want a string", v.Value)
 		}
-		return strings.Trim(string(v.Value), `"`)
+		return s
 	}
 	for _, n := range call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes {
-		if !n.Ignored {
+		if role := text(n.Role); !n.Ignored && role != "InlineTextBox" && role != "StaticText" {
 			lines = append(lines, text(n.Role)+" "+text(n.Name))
 		}
 	}

@@ -95,6 +95,9 @@ func (f *fake) snapshot(r int, n trace.Node, now time.Time) *trace.Snapshot {
 		}
 		s.Links = append(s.Links, trace.Link{Rank: peer, Transport: transport, Sent: moved, Received: moved})
 	}
+	bytes := uint64(at.UnixMilli()%10_000_000) * 430_000
+	s.Counters = []trace.Counter{{Op: "all_reduce", Ranks: f.ranks, Bytes: bytes}}
+	s.Process.Heap = uint64(210_000_000 + r*1_300_000)
 	return s
 }
 

@@ -19,6 +19,9 @@ type calls struct {
 // slowKept is the time for which a slow call is shown.
 const slowKept = 10 * time.Minute
 
+// waits reports whether a call runs for longer than usual.
+func (c *Call) waits() bool { return c.Running && c.Length >= patience }
+
 // delay is the time between the first and the last rank that began a call.
 func (c *Call) delay() (d time.Duration) {
 	for _, s := range c.Spans {
@@ -51,9 +54,10 @@ func (k *calls) add(c *trace.Cluster, epoch uint64, now time.Time) []Call {
 	if len(list) == 0 {
 		return k.shown()
 	}
-	// The newest call is that of most ranks, since answers of nodes are not of the same instant.
+	// The current call is one that ranks wait in or, without it, the newest that most ranks have begun: answers of nodes are not of
+	// the same instant.
 	k.newest = slices.MaxFunc(list, func(a, b *Call) int {
-		return cmp.Or(cmp.Compare(len(a.Spans)+a.Left, len(b.Spans)+b.Left), a.Start.Compare(b.Start))
+		return cmp.Or(cmp.Compare(btoi(a.waits()), btoi(b.waits())), cmp.Compare(len(a.Spans)+a.Left, len(b.Spans)+b.Left), a.Start.Compare(b.Start))
 	})
 	for _, call := range list {
 		if i := slices.IndexFunc(k.slow, func(s *Call) bool { return s.Key == call.Key }); i >= 0 {
@@ -99,6 +103,8 @@ func addSpan(found map[string]*Call, c *trace.Cluster, n *trace.Node, o *trace.O
 		call.Start = start
 	}
 	call.Running = call.Running || o.Running()
+	call.awaited = append(call.awaited, o.Waiting...)
+	call.approximate = call.approximate || o.Approximate
 	call.Spans = append(call.Spans, Span{Rank: n.Rank, Start: start.Sub(call.Start), Length: o.Duration, Outcome: o.Outcome})
 }
 
@@ -127,7 +133,10 @@ func (c *Call) finish() {
 func (c *Call) words() {
 	all, last := len(c.Spans), c.Spans[0]
 	before := c.Spans[min(1, all-1)].Start
+	missing := c.missing()
 	switch {
+	case c.Running && len(missing) > 0:
+		c.Words = fmt.Sprintf("%d ranks began within %s, and have waited for %s for %s.", all, short(last.Start), trace.Ranks(missing), short(c.Length))
 	case last.Start < time.Millisecond:
 		c.Words = fmt.Sprintf("All %d ranks began within %s.", all, short(last.Start))
 	case last.Start > 2*before && last.Start-before > time.Millisecond && all > 2:
@@ -135,11 +144,25 @@ func (c *Call) words() {
 	default:
 		c.Words = fmt.Sprintf("All %d ranks began within %s, rank %d as the last.", all, short(last.Start), last.Rank)
 	}
-	if c.Running {
-		c.Words += fmt.Sprintf(" It runs since %s.", short(c.Length))
-	} else {
+	switch {
+	case !c.Running:
 		c.Words += fmt.Sprintf(" The last ended after %s.", short(c.Length))
+	case len(missing) == 0:
+		c.Words += fmt.Sprintf(" It has run for %s.", short(c.Length))
 	}
+	if c.approximate {
+		c.Words += " Times are accurate to 20 ms."
+	}
+}
+
+// missing returns the ranks that ranks in the call wait for and that have not begun it.
+func (c *Call) missing() []int {
+	begun := make(map[int]bool)
+	for _, s := range c.Spans {
+		begun[s.Rank] = true
+	}
+	slices.Sort(c.awaited)
+	return slices.Compact(slices.DeleteFunc(c.awaited, func(r int) bool { return begun[r] }))
 }
 
 // short formats a duration with about three digits.

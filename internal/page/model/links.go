@@ -11,7 +11,7 @@ import (
 
 // classOf names the kind of a link.
 func classOf(l *trace.Link) string {
-	name := cmp.Or(l.Transport, "unknown")
+	name := cmp.Or(l.Class, l.Transport, "unknown")
 	if l.Hops > 1 {
 		name = fmt.Sprintf("relays, %d hops", l.Hops)
 	}
@@ -43,6 +43,7 @@ func (m *Model) links(c *trace.Cluster) (list []Link, classes []Class) {
 			}
 			class.Links++
 			class.Rate += max(link.Rate, 0)
+			class.Stalled += btoi(l.Stalled > 0)
 			if link.Rate <= 0 && link.Notes == "" {
 				continue
 			}
@@ -78,6 +79,15 @@ func busier(a, b *Link) int {
 // notes describes what is wrong with a link.
 func notes(l *trace.Link) string {
 	var parts []string
+	if l.Stalled > 0 {
+		parts = append(parts, "stalls for "+short(l.Stalled))
+	}
+	if l.Stalls > 0 {
+		parts = append(parts, plural(l.Stalls, "stall"))
+	}
+	if l.Connections > 1 {
+		parts = append(parts, plural(uint64(l.Connections-1), "reconnection"))
+	}
 	if l.Altered > 0 {
 		parts = append(parts, plural(l.Altered, "altered frame"))
 	}

@@ -26,7 +26,7 @@ type Model struct {
 type node struct {
 	state State
 	since time.Time // of the state
-	bytes uint64    // that the node has moved, at the time
+	bytes uint64    // of its calls, at the time
 	time  time.Time // of its snapshot
 	rate  float64
 

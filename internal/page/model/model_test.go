@@ -44,6 +44,8 @@ func (w *world) answer() trace.Cluster {
 			bytes := uint64(w.now.UnixMilli()-1_700_000_000_000) * 1000
 			s.Links = append(s.Links, trace.Link{Rank: peer, Transport: "tcp", Sent: bytes, Received: bytes})
 		}
+		s.Counters = []trace.Counter{{Op: "all_reduce", Bytes: s.Links[0].Sent}, {Op: "send", Bytes: s.Links[1].Sent}}
+		s.Process.Heap = 1 << 20
 		s.Operations = []trace.Operation{w.reduce(w.seq, 20*time.Millisecond, 5*time.Millisecond, trace.OK)}
 		if s = w.change(r, s); s != nil {
 			n.Missing, n.Snapshot = "", s
@@ -74,10 +76,29 @@ func rank(t *testing.T, v View, number int) Rank {
 	return Rank{}
 }
 
+// TestNotes: links with problems come first, with what has happened to them.
+func TestNotes(t *testing.T) {
+	w, m := newWorld(4, 2), Model{}
+	w.change = func(r int, s *trace.Snapshot) *trace.Snapshot {
+		if r == 3 {
+			l := &s.Links[1]
+			l.Class, l.Stalled, l.Stalls, l.Connections, l.Altered, l.Sent = "tls", 1500*time.Millisecond, 2, 2, 1, 7
+		}
+		return s
+	}
+	v := m.Add(w.answer(), w.now)
+	if want := (Link{From: 3, To: 2, Class: "tls", Rate: -1, Sent: 7, Notes: "stalls for 1.5s, 2 stalls, 1 reconnection, 1 altered frame"}); len(v.Links) != 1 || v.Links[0] != want {
+		t.Errorf("the links are %+v, want %+v", v.Links, want)
+	}
+	if want := (Class{Name: "tls", Links: 1, Stalled: 1}); !slices.Contains(v.Classes, want) {
+		t.Errorf("the classes are %+v, want one of them %+v", v.Classes, want)
+	}
+}
+
 func TestWorking(t *testing.T) {
 	w, m := newWorld(4, 2), Model{}
 	v := m.Add(w.answer(), w.now)
-	if v.Sentence != "All 4 ranks work" || v.Level != Calm || v.Rate != -1 || len(v.Waits) > 0 {
+	if v.Sentence != "All 4 ranks work" || v.Level != Calm || v.Rate != -1 || v.Memory != 4<<20 || len(v.Waits) > 0 {
 		t.Errorf("the first view is %+v", v)
 	}
 	w.pass(time.Second)
@@ -127,6 +148,9 @@ func TestLate(t *testing.T) {
 	}
 	if want := []Wait{{Who: "ranks 0, 1 and 3", For: "rank 2", Call: "all_reduce #101 (4 × float32, sum)", Since: began}}; !slices.Equal(v.Waits, want) {
 		t.Errorf("the waits are %+v, want %+v", v.Waits, want)
+	}
+	if c := v.Calls[0]; !c.Running || c.Words != "3 ranks began within 1µs, and have waited for rank 2 for 4s." {
+		t.Errorf("the current call is %+v", c)
 	}
 	if got := v.Hosts[1].Words; got != "rank 2 is late, rank 3 waits" {
 		t.Errorf("host 1: %q", got)

@@ -113,7 +113,7 @@ func (n *node) rank(of *trace.Node, a *analysis, now time.Time) Rank {
 		r.Since = n.since
 	}
 	if s != nil {
-		r.Rate = n.move(s)
+		r.Rate, r.Memory = n.move(s), s.Process.Heap
 	}
 	return r
 }
@@ -146,11 +146,11 @@ func (r *Rank) last(s *trace.Snapshot, now time.Time) {
 	}
 }
 
-// move returns the bytes per second that a node has moved since its snapshot before, or -1.
+// move returns the bytes per second of the calls of a node since its snapshot before, or -1.
 func (n *node) move(s *trace.Snapshot) float64 {
 	bytes := uint64(0)
-	for _, l := range s.Links {
-		bytes += l.Sent
+	for i := range s.Counters {
+		bytes += s.Counters[i].Bytes
 	}
 	took := s.Time.Sub(n.time).Seconds()
 	switch {

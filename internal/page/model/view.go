@@ -17,7 +17,7 @@ type View struct {
 	Joined  int
 	Waiting int
 
-	Rate    float64 // bytes per second of all ranks; -1: not known yet
+	Rate    float64 // bytes of calls per second, of all ranks; -1: not known yet
 	Memory  uint64  // bytes of the heaps of all ranks
 	Hosts   []Host  // by their first rank
 	Waits   []Wait  // the longest first, at most waitsMax
@@ -144,6 +144,9 @@ type Call struct {
 	Length  time.Duration
 	Spans   []Span // by rank, at most spansMax
 	Left    int    // ranks without a span here
+
+	awaited     []int // ranks that others wait for, until the call is finished
+	approximate bool  // times of some spans are
 }
 
 // A Span is the time of a rank in a call.

@@ -82,6 +82,11 @@ function facts(c) {
   text(id("rate"), rate(c.Rate));
 }
 
+export function when(time) {
+  text(id("when"), "as of " + clock(time));
+  id("when").dataset.time = time;
+}
+
 // said is what a screen reader has been told last: it hears of a new state, not of each new number in it.
 let said = "", saidAt = 0;
 
@@ -254,7 +259,7 @@ function drawHost(e, h, parts, unfolded) {
 }
 
 function newRank() {
-  const head = make("th", "", make("span"), make("small"));
+  const head = make("th", "", make("span"), " ", make("small"));
   head.scope = "row";
   return make("tr", "rank", head,
     make("td", "state", cell("works"), make("b"), make("small")),
@@ -297,7 +302,7 @@ function drawCalls(parts) {
   id("calls").hidden = list.length === 0;
   if (!list.length) return;
   const select = id("call");
-  const options = [["", "the newest: " + list[0].Title], ...list.slice(1).map((c) => [c.Key, "slow: " + c.Title])];
+  const options = [["", "current: " + list[0].Title], ...list.slice(1).map((c) => [c.Key, "slow: " + c.Title])];
   if (picked && shown && !options.some(([key]) => key === picked)) options.push([picked, shown.Title]);
   if (document.activeElement !== select || select.options.length === 0) {
     rows(select, options, () => make("option"), (o, [key, title]) => {
@@ -353,13 +358,14 @@ function timeline(call) {
 function links(l) {
   const classes = l?.Classes ?? [], list = l?.Links ?? [];
   text(id("classes"), classes.length === 0 ? "No links yet." :
-    classes.map((c) => `${c.Links} ${c.Links === 1 ? "link" : "links"} by ${c.Name}${c.Rate > 0 ? ", " + rate(c.Rate) : ""}`).join("; ") + ".");
+    classes.map((c) => `${c.Links} ${c.Links === 1 ? "link" : "links"} by ${c.Name}${c.Rate > 0 ? ", " + rate(c.Rate) : ""}${c.Stalled ? `, ${c.Stalled} stalled` : ""}`).join("; ") + ".");
   id("links").hidden = list.length === 0;
   rows(id("links").tBodies[0], list, () => make("tr", "", make("td"), make("td"), make("td"), make("td", "num"), make("td", "num")), (row, link) => {
     const [from, to, kind, pace, sent] = row.children;
     text(from, String(link.From));
     text(to, String(link.To));
     text(kind, link.Class + (link.Notes ? ": " + link.Notes : ""));
+    attribute(row, "data-level", link.Notes ? 2 : 0);
     text(pace, rate(link.Rate));
     text(sent, bytes(link.Sent));
   });

@@ -1,7 +1,7 @@
 // The page keeps the newest parts of the state, which the stream of events replaces one by one, and draws those that have changed.
 // Nothing else is kept: it needs as much memory after a day as after a minute.
 import * as draw from "./draw.js";
-import { clock, since } from "./format.js";
+import { since } from "./format.js";
 
 let parts = {};
 let stream = null;
@@ -51,7 +51,7 @@ function tick() {
   } else if (cluster) {
     draw.sentence(cluster, now());
   }
-  document.getElementById("when").textContent = cluster ? "as of " + clock(cluster.Time) : "";
+  if (cluster) draw.when(cluster.Time);
   draw.times(now());
 }
 
