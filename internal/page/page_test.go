@@ -102,7 +102,7 @@ func TestFilesNeedNoOtherHost(t *testing.T) {
 }
 
 func post(p *Page, ticket, from string, change func(*http.Request)) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("POST", "/ticket", strings.NewReader(url.Values{"ticket": {ticket}}.Encode()))
+	r := httptest.NewRequest(http.MethodPost, "/ticket", strings.NewReader(url.Values{"ticket": {ticket}}.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.RemoteAddr = from
 	if change != nil {

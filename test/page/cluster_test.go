@@ -47,7 +47,7 @@ func startJob(t *testing.T) *job {
 	t.Helper()
 	dir := t.TempDir()
 	j := &job{t: t, seed: freePort(t), http: freePort(t), orders: filepath.Join(dir, "orders")}
-	j.env = append(os.Environ(), "NEXAR_CLUSTER_TOKEN="+nexar.NewToken(), "NEXAR_HEARTBEAT_TIMEOUT_SECS=60", "NEXAR_LISTEN=127.0.0.1:0")
+	j.env = []string{"NEXAR_CLUSTER_TOKEN="+nexar.NewToken(), "NEXAR_HEARTBEAT_TIMEOUT_SECS=60", "NEXAR_LISTEN=127.0.0.1:0"}
 	j.order("work")
 	output, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {
@@ -57,7 +57,7 @@ func startJob(t *testing.T) *job {
 	j.startSeed(dir)
 	for range jobRanks {
 		c := exec.Command(os.Args[0])
-		c.Env = append(j.env, "NEXAR_SEEDS="+j.seed, orders+"="+j.orders)
+		c.Env = append(c.Environ(), append(j.env, "NEXAR_SEEDS="+j.seed, orders+"="+j.orders)...)
 		c.Stdout, c.Stderr = output, output
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func startJob(t *testing.T) *job {
 func (j *job) startSeed(dir string) {
 	j.t.Helper()
 	c := exec.Command(filepath.Join(programs.Dir(j.t), "nexar"), "seed", "--listen", j.seed, "--world", strconv.Itoa(jobRanks), "--elastic", "--http", j.http, "--state-dir", filepath.Join(dir, "state"))
-	c.Env = j.env
+	c.Env = append(c.Environ(), j.env...)
 	c.Stderr = j.output
 	if err := c.Start(); err != nil {
 		j.t.Fatal(err)
@@ -106,7 +106,7 @@ func (j *job) order(text string) {
 func (j *job) ticket() string {
 	j.t.Helper()
 	c := exec.Command(filepath.Join(programs.Dir(j.t), "nexar"), "ticket")
-	c.Env = j.env
+	c.Env = append(c.Environ(), j.env...)
 	out, err := c.Output()
 	if err != nil {
 		j.t.Fatal(err)

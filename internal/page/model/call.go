@@ -122,7 +122,9 @@ func (c *Call) finish() {
 		c.Length = max(c.Length, s.Start+s.Length)
 	}
 	slices.SortFunc(c.Spans, func(a, b Span) int { return cmp.Or(cmp.Compare(b.Start, a.Start), cmp.Compare(a.Rank, b.Rank)) })
-	c.words()
+	missing := c.missing()
+	c.words(missing)
+	c.Missing, c.awaited = slices.Clone(missing[:min(len(missing), missingMax)]), nil
 	if c.Left = max(0, len(c.Spans)-spansMax); c.Left > 0 {
 		c.Spans = c.Spans[:spansMax]
 	}
@@ -130,10 +132,9 @@ func (c *Call) finish() {
 }
 
 // words describes a call whose ranks are sorted by their starts, the last one first.
-func (c *Call) words() {
+func (c *Call) words(missing []int) {
 	all, last := len(c.Spans), c.Spans[0]
 	before := c.Spans[min(1, all-1)].Start
-	missing := c.missing()
 	switch {
 	case c.Running && len(missing) > 0:
 		c.Words = fmt.Sprintf("%d ranks began within %s, and have waited for %s for %s.", all, short(last.Start), trace.Ranks(missing), short(c.Length))

@@ -149,7 +149,7 @@ func TestLate(t *testing.T) {
 	if want := []Wait{{Who: "ranks 0, 1 and 3", For: "rank 2", Call: "all_reduce #101 (4 × float32, sum)", Since: began}}; !slices.Equal(v.Waits, want) {
 		t.Errorf("the waits are %+v, want %+v", v.Waits, want)
 	}
-	if c := v.Calls[0]; !c.Running || c.Words != "3 ranks began within 1µs, and have waited for rank 2 for 4s." {
+	if c := v.Calls[0]; !c.Running || c.Words != "3 ranks began within 1µs, and have waited for rank 2 for 4s." || !slices.Equal(c.Missing, []int{2}) {
 		t.Errorf("the current call is %+v", c)
 	}
 	if got := v.Hosts[1].Words; got != "rank 2 is late, rank 3 waits" {

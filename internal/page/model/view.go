@@ -144,8 +144,9 @@ type Call struct {
 	Length  time.Duration
 	Spans   []Span // by rank, at most spansMax
 	Left    int    // ranks without a span here
+	Missing []int  // that ranks in the call wait for, and that have not begun it, at most missingMax
 
-	awaited     []int // ranks that others wait for, until the call is finished
+	awaited     []int // ranks that others wait for
 	approximate bool  // times of some spans are
 }
 
@@ -159,9 +160,10 @@ type Span struct {
 
 // Bounds of a View.
 const (
-	waitsMax = 32
-	callsMax = 6
-	linksMax = 16
-	spansMax = 128
-	ratesMax = 300
+	waitsMax   = 32
+	callsMax   = 6
+	linksMax   = 16
+	spansMax   = 128
+	missingMax = 16
+	ratesMax   = 300
 )

@@ -168,9 +168,13 @@ function drawHosts(parts, changed, now) {
   const few = parts.cluster.Joined <= (narrow.matches ? 4 : 32);
   const seen = new Set();
   let before = table.tHead, visible = 0, open = 0;
-  for (let i = 0; i < count; i++) {
+  // Of many hosts, those with a problem come first.
+  const dense = count > 16;
+  table.classList.toggle("dense", dense);
+  const order = Array.from({ length: count }, (_, i) => i).filter((i) => parts["h" + i]);
+  if (dense) order.sort((a, b) => (parts["h" + b].Level > 1) - (parts["h" + a].Level > 1) || a - b);
+  for (const i of order) {
     const h = parts["h" + i];
-    if (!h) continue;
     seen.add(h.Name);
     let e = hosts.get(h.Name);
     if (!e) {
@@ -321,14 +325,21 @@ function drawCalls(parts) {
 
 function timeline(call) {
   const length = Math.max(call.Length, 1);
-  const last = Math.max(...call.Spans.map((s) => s.Start));
+  const missing = call.Missing ?? [];
+  // Without the missing ranks, all others wait.
+  const last = missing.length ? Infinity : Math.max(...call.Spans.map((s) => s.Start));
   const place = (bar, from, to) => {
     bar.style.left = (from / length * 100).toFixed(2) + "%";
     bar.style.width = (Math.max(0, to - from) / length * 100).toFixed(2) + "%";
   };
   const children = [make("span", "label"), make("div", "track axis", make("span", "", "0"), make("span", "", nanoseconds(length)))];
   children[1].setAttribute("aria-hidden", "true");
-  for (const s of call.Spans) {
+  const rows = [...call.Spans, ...missing.map((rank) => ({ Rank: rank }))].sort((a, b) => a.Rank - b.Rank);
+  for (const s of rows) {
+    if (s.Length === undefined) {
+      children.push(make("span", "label last", "rank " + s.Rank), make("div", "track missing", "has not called it"));
+      continue;
+    }
     const end = s.Start + s.Length;
     const label = make("span", "label" + (s.Start === last && last > length / 20 ? " last" : ""), "rank " + s.Rank);
     const track = make("div", "track");
