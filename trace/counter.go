@@ -8,7 +8,7 @@ import (
 // A Counter counts the calls of an operation that have ended, over all communicators of the program with the same number of ranks, also
 // those that are closed. The numbers begin at 0 when the node joins, and never decrease, except those of WaitedFor.
 type Counter struct {
-	Op     string `json:"op"`             // as in Operation
+	Op     string `json:"op"`             // as in Operation; empty for all, in a brief snapshot
 	Ranks  int    `json:"ranks"`          // of the communicators; 0 for calls of functions, which are counted together
 	Plan   string `json:"plan,omitempty"` // algorithm and executor of the latest call
 	Calls  uint64 `json:"calls"`

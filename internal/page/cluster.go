@@ -9,13 +9,26 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
+const (
+	// answerMax is the time in which a node must answer, so that a stopped one does not delay what is said of the others.
+	answerMax = 500 * time.Millisecond
+	// longMax is the largest number of nodes that are asked for long snapshots.
+	longMax = 64
+)
+
 // OfCluster returns the page of the cluster that nexar.QueryCluster asks with cfg.
 func OfCluster(cfg nexar.Config) (*Page, error) {
 	key, err := keyOf(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return New(key, func(ctx context.Context) (trace.Cluster, error) { return nexar.QueryCluster(ctx, cfg) }), nil
+	// Snapshots of a small world may be long: they have more calls and links.
+	q := nexar.ClusterQuery{Wait: answerMax}
+	return New(key, func(ctx context.Context) (trace.Cluster, error) {
+		c, err := q.Query(ctx, cfg)
+		q.Brief = err == nil && len(c.Nodes) > longMax
+		return c, err
+	}), nil
 }
 
 // Ticket returns a ticket that is valid now for the page of the cluster of cfg.

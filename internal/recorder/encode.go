@@ -40,7 +40,7 @@ const (
 
 // Encode encodes a snapshot for the seed, in at most EncodedMax bytes: with the last 32
 // operations, 128 links and 24 counters, or fewer operations and links if they do not fit. Completed operations are dropped before
-// running ones. A brief snapshot has at most 4 KiB, with six operations, eight links and no counter; links to ranks that operations wait
+// running ones. A brief snapshot has at most 4 KiB, with six operations, eight links and one counter of all operations; links to ranks that operations wait
 // for come first.
 func Encode(s trace.Snapshot, brief bool) []byte {
 	most, limit, links := EncodedMax, encodedOperations, encodedLinks
@@ -48,7 +48,7 @@ func Encode(s trace.Snapshot, brief bool) []byte {
 	s.Operations = slices.Clone(s.Operations)
 	s.Links = slices.Clone(s.Links)
 	if brief {
-		most, limit, links, s.Counters = briefMax, briefOperations, briefLinks, nil
+		most, limit, links, s.Counters = briefMax, briefOperations, briefLinks, []trace.Counter{sum(s.Counters)}
 		sortLinks(&s)
 	}
 	s.Links = s.Links[:min(len(s.Links), links)]
@@ -86,6 +86,15 @@ func Encode(s trace.Snapshot, brief bool) []byte {
 			s.Links, s.Counters = nil, s.Counters[:len(s.Counters)/2]
 		}
 	}
+}
+
+// sum returns a counter of all operations.
+func sum(counters []trace.Counter) (all trace.Counter) {
+	for i := range counters {
+		c := &counters[i]
+		all.Calls, all.Failed, all.Bytes, all.Waited = all.Calls+c.Calls, all.Failed+c.Failed, all.Bytes+c.Bytes, all.Waited+c.Waited
+	}
+	return all
 }
 
 // sortLinks puts the links to ranks that running operations wait for first, and then those with most bytes.

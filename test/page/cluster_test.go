@@ -159,7 +159,7 @@ func TestCluster(t *testing.T) {
 	killed := j.process(b, 9)
 	began = time.Now()
 	killed.Process.Kill()
-	say("a rank is killed", began, "All 15 ranks work")
+	say("a rank is killed", began, "Rank 9", "was lost", "the other 15 ranks work")
 	b.picture("cluster-killed", 1280)
 
 	began = time.Now()

@@ -31,7 +31,7 @@ func (c *Call) delay() (d time.Duration) {
 }
 
 // add takes the collectives in an answer.
-func (k *calls) add(c *trace.Cluster, epoch uint64, now time.Time) []Call {
+func (k *calls) add(c *trace.Cluster, nodes map[string]*node, epoch uint64, now time.Time) []Call {
 	found := make(map[string]*Call)
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
@@ -40,7 +40,7 @@ func (k *calls) add(c *trace.Cluster, epoch uint64, now time.Time) []Call {
 		}
 		for j := range n.Snapshot.Operations {
 			if o := &n.Snapshot.Operations[j]; o.Seq > 0 && o.Epoch == epoch && o.Purpose == "" {
-				addSpan(found, c, n, o)
+				addSpan(found, n.Rank, nodes[n.Node].offset, o)
 			}
 		}
 	}
@@ -84,9 +84,9 @@ func (k *calls) shown() (list []Call) {
 	return list
 }
 
-// addSpan adds the time of a node in a collective. Starts are by the clock of the seed.
-func addSpan(found map[string]*Call, c *trace.Cluster, n *trace.Node, o *trace.Operation) {
-	start := o.Start.Add(-offset(c, n))
+// addSpan adds the time of a rank in a collective. Starts are by the clock of the seed.
+func addSpan(found map[string]*Call, rank int, offset time.Duration, o *trace.Operation) {
+	start := o.Start.Add(-offset)
 	key := o.Comm + " " + strconv.FormatUint(o.Seq, 10)
 	call := found[key]
 	if call == nil {
@@ -105,15 +105,7 @@ func addSpan(found map[string]*Call, c *trace.Cluster, n *trace.Node, o *trace.O
 	call.Running = call.Running || o.Running()
 	call.awaited = append(call.awaited, o.Waiting...)
 	call.approximate = call.approximate || o.Approximate
-	call.Spans = append(call.Spans, Span{Rank: n.Rank, Start: start.Sub(call.Start), Length: o.Duration, Outcome: o.Outcome})
-}
-
-// offset returns the clock of a node minus that of the seed, as far as it cannot be the time of the answer.
-func offset(c *trace.Cluster, n *trace.Node) time.Duration {
-	if d := n.Snapshot.Time.Sub(c.Time); d.Abs() > 2*time.Second {
-		return d
-	}
-	return 0
+	call.Spans = append(call.Spans, Span{Rank: rank, Start: start.Sub(call.Start), Length: o.Duration, Outcome: o.Outcome})
 }
 
 // finish bounds the spans of a call to the ranks that came last, and describes them.

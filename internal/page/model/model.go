@@ -30,6 +30,10 @@ type node struct {
 	time  time.Time // of its snapshot
 	rate  float64
 
+	offset      time.Duration // of its clock, off by at most offsetError when they were compared
+	offsetError time.Duration
+	compared    time.Time
+
 	sent   map[int]uint64 // by rank of the other end of a link, at linked
 	linked time.Time
 }
@@ -60,6 +64,7 @@ func (m *Model) Add(c trace.Cluster, now time.Time) View {
 			kept = &node{}
 		}
 		nodes[n.Node] = kept
+		kept.compare(n)
 		r := kept.rank(n, a, now)
 		if r.Rate >= 0 {
 			v.Rate = max(v.Rate, 0) + r.Rate
@@ -85,7 +90,8 @@ func (m *Model) Add(c trace.Cluster, now time.Time) View {
 		v.More = append(v.More, f.Text)
 	}
 	v.Waits = a.groups(&c, now)
-	v.Calls = m.calls.add(&c, a.epoch, now)
+	v.Calls = m.calls.add(&c, m.nodes, a.epoch, now)
+	v.Changes = changes(&c, now)
 	m.rates = addRate(m.rates, v.Rate, now)
 	v.Rates = slices.Clone(m.rates)
 	m.view = v

@@ -38,7 +38,7 @@ func (w *world) answer() trace.Cluster {
 	c := trace.Cluster{Time: w.now, Formed: true, Epoch: 1, World: w.ranks, Joined: w.ranks}
 	for r := range w.ranks {
 		host := r * w.hosts / w.ranks
-		n := trace.Node{Rank: r, Node: fmt.Sprintf("%032x", r+1), Name: fmt.Sprintf("host%d:%d", host, 1000+r), Addr: "10.0.0.1:7000", Missing: "has not answered within 500ms"}
+		n := trace.Node{Rank: r, Node: fmt.Sprintf("%032x", r+1), Name: fmt.Sprintf("host%d:%d", host, 1000+r), Addr: "10.0.0.1:7000", Missing: "has not answered within 500ms", Offset: w.skew(r), OffsetError: time.Millisecond / 10}
 		s := &trace.Snapshot{Node: n.Node, Name: n.Name, Rank: r, Size: w.ranks, Epoch: 1, Time: w.now}
 		for _, peer := range []int{(r + 1) % w.ranks, (r + w.ranks - 1) % w.ranks} {
 			bytes := uint64(w.now.UnixMilli()-1_700_000_000_000) * 1000
@@ -262,6 +262,53 @@ func TestCallTimeline(t *testing.T) {
 		if s := c.Spans[i]; s.Rank != i || s.Start != want || s.Start+s.Length != 60*time.Millisecond {
 			t.Errorf("span %d is %+v, want its start %v", i, s, want)
 		}
+	}
+}
+
+// TestClocks: the best comparison of two clocks counts, until it is too old.
+func TestClocks(t *testing.T) {
+	w, m := newWorld(1, 1), Model{}
+	for i, test := range []struct{ after, offset, err, want time.Duration }{
+		{0, 50 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond},
+		{time.Second, 45 * time.Millisecond, 2 * time.Millisecond, 45 * time.Millisecond},
+		{time.Second, 60 * time.Millisecond, 20 * time.Millisecond, 45 * time.Millisecond},
+		{5 * time.Minute, 60 * time.Millisecond, 20 * time.Millisecond, 45 * time.Millisecond},
+		{5 * time.Minute, 60 * time.Millisecond, 20 * time.Millisecond, 60 * time.Millisecond},
+		{time.Second, 4 * time.Millisecond, 5 * time.Millisecond, 0},
+	} {
+		w.pass(test.after)
+		c := w.answer()
+		c.Nodes[0].Offset, c.Nodes[0].OffsetError = test.offset, test.err
+		m.Add(c, w.now)
+		if got := m.nodes[c.Nodes[0].Node].offset; got != test.want {
+			t.Errorf("answer %d: offset %v, want %v", i, got, test.want)
+		}
+	}
+}
+
+// TestChanges: the newest change comes first, by the clock of this process.
+func TestChanges(t *testing.T) {
+	w, m := newWorld(3, 1), Model{}
+	c := w.answer()
+	c.SeedTime = w.now.Add(-24 * time.Hour)
+	at := func(d time.Duration) time.Time { return c.SeedTime.Add(d) }
+	c.Changes = []trace.Change{
+		{Time: at(-time.Minute), Epoch: 1, Size: 4, What: trace.Formed},
+		{Time: at(-50 * time.Second), Epoch: 2, Size: 6, What: trace.Joined, Rank: 4, Name: "a:7", More: 1},
+		{Time: at(-40 * time.Second), Epoch: 3, Size: 5, What: trace.Left, Rank: 5, Name: "b:8"},
+		{Time: at(-30 * time.Second), Epoch: 4, Size: 1, What: trace.Lost, Rank: 0, Name: "a:1", Why: "its process has ended"},
+		{Time: at(-20 * time.Second), Epoch: 4, What: trace.Over, Why: "its last node has left"},
+	}
+	v := m.Add(c, w.now)
+	want := []Change{
+		{w.now.Add(-20 * time.Second), 4, "The world is over: its last node has left", Broken},
+		{w.now.Add(-30 * time.Second), 4, "Rank 0 (a:1) was lost: its process has ended; 1 rank", Broken},
+		{w.now.Add(-40 * time.Second), 3, "Rank 5 (b:8) left; 5 ranks", Calm},
+		{w.now.Add(-50 * time.Second), 2, "Rank 4 (a:7) and 1 more joined; 6 ranks", Calm},
+		{w.now.Add(-time.Minute), 1, "The world has formed; 4 ranks", Calm},
+	}
+	if !slices.Equal(v.Changes, want) {
+		t.Errorf("the changes are %+v, want %+v", v.Changes, want)
 	}
 }
 

@@ -49,7 +49,7 @@ func (a *analysis) level() Level {
 	switch a.findings[0].State {
 	case trace.Mismatch, trace.Deadlock, trace.Silent:
 		return Broken
-	case trace.Stalled:
+	case trace.Stalled, trace.Lost:
 		return Slow
 	case trace.Forming, trace.Changing:
 		return Forming
@@ -143,6 +143,23 @@ func (r *Rank) last(s *trace.Snapshot, now time.Time) {
 		// Both times are by the clock of the node.
 		r.Since = now.Add(-max(0, s.Time.Sub(o.Start.Add(o.Duration)))).Truncate(100 * time.Millisecond)
 		return
+	}
+}
+
+// drift is the largest difference of the speeds of two clocks, in seconds per million.
+const drift = 50
+
+// compare keeps the best comparison of the clock of the node with that of the seed. It gets worse with time.
+func (n *node) compare(of *trace.Node) {
+	s := of.Snapshot
+	if s == nil {
+		return
+	}
+	if passed := s.Time.Sub(n.compared); n.compared.IsZero() || of.OffsetError <= n.offsetError+passed*drift/1_000_000 {
+		n.offset, n.offsetError, n.compared = of.Offset, of.OffsetError, s.Time
+		if n.offset.Abs() <= n.offsetError { // Most clocks agree.
+			n.offset = 0
+		}
 	}
 }
 

@@ -88,13 +88,11 @@ export function when(time) {
 }
 
 // said is what a screen reader has been told last: it hears of a new state, not of each new number in it.
-let said = "", saidAt = 0;
+let said = "";
 
 function say(kind, words) {
-  if (kind === said && Date.now() - saidAt < 30000) return;
-  if (kind === said && words === id("said").textContent) return;
+  if (kind === said) return;
   said = kind;
-  saidAt = Date.now();
   text(id("said"), words);
 }
 
