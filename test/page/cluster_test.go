@@ -47,7 +47,7 @@ func startJob(t *testing.T) *job {
 	t.Helper()
 	dir := t.TempDir()
 	j := &job{t: t, seed: freePort(t), http: freePort(t), orders: filepath.Join(dir, "orders")}
-	j.env = []string{"NEXAR_CLUSTER_TOKEN="+nexar.NewToken(), "NEXAR_HEARTBEAT_TIMEOUT_SECS=60", "NEXAR_LISTEN=127.0.0.1:0"}
+	j.env = []string{"NEXAR_CLUSTER_TOKEN=" + nexar.NewToken(), "NEXAR_HEARTBEAT_TIMEOUT_SECS=60", "NEXAR_LISTEN=127.0.0.1:0"}
 	j.order("work")
 	output, err := os.Create(filepath.Join(dir, "output"))
 	if err != nil {

@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type fake struct {
 	seq     uint64
 	began   time.Time // of the current call
 	clock   func() time.Time
+	formed  time.Time
 }
 
 func newFake(ranks, perHost int) *fake {
@@ -43,6 +45,10 @@ func (f *fake) ask(context.Context) (trace.Cluster, error) {
 		f.began = now.Add(-12 * time.Millisecond)
 	}
 	c := trace.Cluster{Time: now, Formed: true, Epoch: 1, World: f.ranks, Joined: f.ranks}
+	c.SeedTime = now
+	if !f.formed.IsZero() {
+		c.Changes = []trace.Change{{Time: f.formed, Epoch: 1, Size: f.ranks, What: trace.Formed}}
+	}
 	for r := range f.ranks {
 		n := trace.Node{Rank: r, Node: fmt.Sprintf("%032x", r+1), Name: f.name(r), Addr: "10.0.0.1:7000"}
 		if r == f.silent {
@@ -76,6 +82,9 @@ func (f *fake) snapshot(r int, n trace.Node, now time.Time) *trace.Snapshot {
 		o := call
 		o.Seq, o.Outcome, o.Round, o.Start = f.seq, "", 3, f.began.Add(skew+time.Duration(r%7)*300*time.Microsecond)
 		o.Duration, o.Bytes = now.Add(skew).Sub(o.Start), 1<<20
+		if o.Duration > time.Second {
+			o.Site = "train/main.go:118"
+		}
 		if f.late >= 0 {
 			o.Waiting = []int{f.late}
 		} else if f.silent >= 0 {
@@ -95,7 +104,9 @@ func (f *fake) snapshot(r int, n trace.Node, now time.Time) *trace.Snapshot {
 		}
 		s.Links = append(s.Links, trace.Link{Rank: peer, Transport: transport, Sent: moved, Received: moved})
 	}
-	bytes := uint64(at.UnixMilli()%10_000_000) * 430_000
+	// The throughput is not even.
+	seconds := float64(at.UnixMilli()%10_000_000) / 1000
+	bytes := uint64((seconds + 1.5*math.Sin(seconds/9) + 0.6*math.Sin(seconds/2.3)) * 430e6)
 	s.Counters = []trace.Counter{{Op: "all_reduce", Ranks: f.ranks, Bytes: bytes}}
 	s.Process.Heap = uint64(210_000_000 + r*1_300_000)
 	return s

@@ -87,7 +87,9 @@ func (m *Model) Add(c trace.Cluster, now time.Time) View {
 	})
 	v.Level, v.Sentence = a.level(), a.findings[0].Text
 	for _, f := range a.findings[1:] {
-		v.More = append(v.More, f.Text)
+		if f.State != trace.Working {
+			v.More = append(v.More, f.Text)
+		}
 	}
 	v.Waits = a.groups(&c, now)
 	v.Calls = m.calls.add(&c, m.nodes, a.epoch, now)

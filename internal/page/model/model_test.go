@@ -126,8 +126,10 @@ func TestLate(t *testing.T) {
 	w.change = func(r int, s *trace.Snapshot) *trace.Snapshot {
 		if r != 2 {
 			o := w.reduce(w.seq+1, w.now.Sub(began), w.now.Sub(began), "")
-			o.Waiting = []int{2}
+			o.Waiting, o.Site = []int{2}, "train/main.go:42"
 			s.Operations = append(s.Operations, o)
+		} else {
+			s.Site = "train/data.go:7"
 		}
 		return s
 	}
@@ -137,13 +139,13 @@ func TestLate(t *testing.T) {
 	}
 	w.pass(3500 * time.Millisecond)
 	v := m.Add(w.answer(), w.now)
-	if v.Level != Slow || !strings.Contains(v.Sentence, "rank 2") {
+	if v.Level != Slow || !strings.Contains(v.Sentence, "for rank 2 on host host1, which has been in no call (train/data.go:7)") {
 		t.Errorf("level %d, sentence %q", v.Level, v.Sentence)
 	}
-	if r := rank(t, v, 1); r.State != Waits || r.Words != "for rank 2" || !r.Since.Equal(began) || r.Round != "1 of 2" || !r.Busy {
+	if r := rank(t, v, 1); r.State != Waits || r.Words != "for rank 2" || !r.Since.Equal(began) || r.Round != "1 of 2" || !r.Busy || r.Site != "train/main.go:42" {
 		t.Errorf("rank 1 is %+v", r)
 	}
-	if r := rank(t, v, 2); r.State != Late || !r.Since.Equal(began) {
+	if r := rank(t, v, 2); r.State != Late || r.Site != "train/data.go:7" || !r.Since.Equal(began) {
 		t.Errorf("rank 2 is %+v, want it late since %v", r, began)
 	}
 	if want := []Wait{{Who: "ranks 0, 1 and 3", For: "rank 2", Call: "all_reduce #101 (4 × float32, sum)", Since: began}}; !slices.Equal(v.Waits, want) {

@@ -89,7 +89,7 @@ func (n *node) rank(of *trace.Node, a *analysis, now time.Time) Rank {
 	case s.Epoch < a.epoch:
 		r.State, r.Words = Behind, fmt.Sprintf("is still in epoch %d", s.Epoch)
 	case o == nil:
-		r.Words = "in no call"
+		r.Words, r.Site = "in no call", s.Site
 		r.last(s, now)
 	default:
 		r.in(o, now)
@@ -120,7 +120,7 @@ func (n *node) rank(of *trace.Node, a *analysis, now time.Time) Rank {
 
 // in describes a rank in a call.
 func (r *Rank) in(o *trace.Operation, now time.Time) {
-	r.Call, r.Busy, r.Plan, r.Words = o.What(), true, o.Plan, "in a call"
+	r.Call, r.Busy, r.Plan, r.Site, r.Words = o.What(), true, o.Plan, o.Site, "in a call"
 	// The duration does not depend on the clock of the node.
 	r.Since = now.Add(-o.Duration).Truncate(100 * time.Millisecond)
 	if o.Rounds > 1 {

@@ -88,7 +88,7 @@ type Rank struct {
 	Plan   string    // algorithm of Call
 	Round  string    // "1 of 2"
 	For    string    // the ranks that Call waits for: "rank 7"
-	Site   string    // file and line of Call in the program
+	Site   string    // file and line of the program: of Call or, if it is in none, of its main goroutine
 	Rate   float64   // bytes per second; -1: not known yet
 	Memory uint64    // bytes of the heap; 0: not known
 	Links  int

@@ -283,7 +283,7 @@ function drawRank(row, r) {
   text(why, r.Words && r.Words !== r.State ? r.Words : "");
   text(call.firstChild, r.Call ? (r.Busy ? r.Call : "last: " + r.Call) : "");
   attribute(call.firstChild, "class", r.Busy ? "" : "idle");
-  text(call.lastChild, [r.Round && "round " + r.Round, r.Plan, r.Site].filter(Boolean).join(" · "));
+  text(call.lastChild, [r.Round && "round " + r.Round, r.Busy && r.Plan, r.Site && "at " + r.Site].filter(Boolean).join(" · "));
   age(time, r.Since);
   text(pace, r.Rate > 0 ? rate(r.Rate) : "–");
   text(memory, r.Memory ? bytes(r.Memory) : "–");
