@@ -41,7 +41,7 @@ func Collector(n *nexar.Node) prometheus.Collector {
 	return newCollector(func(context.Context) (trace.Cluster, error) { return alone(n.Trace()), nil }, false)
 }
 
-// alone returns a cluster of which only one node is known.
+// alone returns the cluster of a node without the others.
 func alone(s trace.Snapshot) trace.Cluster {
 	return trace.Cluster{Time: s.Time, Epoch: s.Epoch, Joined: s.Size, Nodes: []trace.Node{{Rank: s.Rank, Node: s.Node, Name: s.Name, Snapshot: &s}}}
 }

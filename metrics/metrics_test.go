@@ -257,6 +257,12 @@ func TestHostile(t *testing.T) {
 	if n := strings.Count(text, "nexar_links{"); n > pathsMax+1 {
 		t.Errorf("%d pairs of a transport and a class, want at most %d", n, pathsMax+1)
 	}
+	for i := range 10 * pairsMax {
+		s.Counters = append(s.Counters, trace.Counter{Op: "barrier", Ranks: i + 1})
+	}
+	if n := strings.Count(scrape(t, h), "nexar_operations_total{"); n > pairsMax {
+		t.Errorf("%d pairs of an operation and a size, want at most %d", n, pairsMax)
+	}
 	// The largest numbers that the recorder lets pass.
 	s.Counters[0].Durations = trace.Durations{Sum: 1<<63 - 1, First: trace.DurationFirst, Counts: make([]uint64, trace.DurationLast-trace.DurationFirst+1)}
 	for i := range s.Counters[0].Durations.Counts {

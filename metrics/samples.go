@@ -115,7 +115,7 @@ func (s *samples) calls(t *trace.Snapshot, of []string) {
 	s.add("nexar_running_operations", float64(running), of...)
 	s.add("nexar_longest_operation_seconds", longest.Seconds(), of...)
 	seen := make(map[call]bool)
-	for i := range t.Counters {
+	for i := range min(len(t.Counters), pairsMax) {
 		k := &t.Counters[i]
 		op := call{s.totals.name(operations, k.Op), k.Ranks}
 		if seen[op] { // Another node may send anything.

@@ -7,7 +7,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// totals keeps what a snapshot does not tell: the bytes of links that have ended, and the times for which ranks were awaited over several views.
+// totals keeps sums over snapshots: the bytes of links, also of ended ones, and the waiting times for ranks, also in earlier views.
 // Otherwise the sums that Prometheus sees would decrease, which it takes for a restart.
 type totals struct {
 	nodes map[string]*nodeTotals   // by ID
@@ -55,6 +55,8 @@ const (
 )
 
 const (
+	// pairsMax is the maximum number of pairs of an operation and a size of communicators of a node: those with the most calls.
+	pairsMax = 24
 	// namesMax is the maximum number of values of a kind, and pathsMax that of pairs of a transport and a class of a node. Further ones are other.
 	namesMax = 64
 	pathsMax = 16
@@ -93,7 +95,7 @@ func (t *totals) update(c *trace.Cluster) {
 	}
 }
 
-// addLinks adds what has gone over the links of a node since the last poll; of the links of a new epoch, what follows.
+// addLinks adds the changes of the links of a node since the last poll. In a new epoch it adds nothing: the ranks of links may have changed.
 func (t *totals) addLinks(n *nodeTotals, s *trace.Snapshot) {
 	for _, sum := range n.sums {
 		sum.links = 0
@@ -126,7 +128,7 @@ func (t *totals) addLinks(n *nodeTotals, s *trace.Snapshot) {
 	}
 }
 
-// addWaits adds for how long the calls of a node have waited for others since the last poll. In a new epoch the communicators are new.
+// addWaits adds the waiting times of the calls of a node since the last poll. In a new epoch the communicators are new.
 func (t *totals) addWaits(n *nodeTotals, s *trace.Snapshot, c *trace.Cluster) {
 	if n.epoch != s.Epoch {
 		n.waits = nil

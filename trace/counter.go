@@ -18,8 +18,7 @@ type Counter struct {
 	// Durations has the times of calls that have succeeded. A brief call takes less time than reading the clock would add noticeably
 	// to, so every 64th of them is measured, and counts 64 times. Messages are not measured.
 	Durations Durations `json:"durations,omitzero"`
-	// Waited is the time in which calls have waited for data of other ranks, in nanoseconds in JSON; that of calls that run counts, too. It
-	// is sampled: every 20 ms or less often for collectives, every 250 ms for messages. Two calls at a time count twice.
+	// Waited is the waiting time of calls for data of other ranks, in nanoseconds in JSON, also of running calls. It is sampled: every 20 ms or less often for collectives, every 250 ms for messages. Two calls at a time count twice.
 	Waited time.Duration `json:"waited,omitzero"`
 	// WaitedFor are the ranks of the world that calls have waited for longest, on communicators that are open, the longest time first. A
 	// call that waits for more than WaitedForMax ranks adds to none of them.
@@ -29,7 +28,7 @@ type Counter struct {
 // WaitedForMax is the maximum length of Counter.WaitedFor.
 const WaitedForMax = 8
 
-// A RankTime is a time for which calls have waited for a rank.
+// A RankTime is a waiting time for a rank.
 type RankTime struct {
 	Rank int           `json:"rank"`
 	Time time.Duration `json:"time"` // in nanoseconds in JSON

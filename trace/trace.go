@@ -71,8 +71,7 @@ type Link struct {
 	Received  uint64 `json:"received"`            // bytes
 
 	Connections int `json:"connections,omitzero"` // made; more than 1 after one has ended
-	// Stalls counts the times for which sent bytes have made no progress for a second or more; they are noticed while an operation
-	// runs. Stalled is the time since the last progress, in nanoseconds in JSON, or 0 if the link does not stall.
+	// Stalls counts the stalls of the link: sent bytes made no progress for a second, while an operation ran. Stalled is the time since the last progress, in nanoseconds in JSON, or 0 if the link does not stall.
 	Stalls  uint64        `json:"stalls,omitzero"`
 	Stalled time.Duration `json:"stalled,omitzero"`
 

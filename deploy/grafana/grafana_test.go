@@ -28,7 +28,7 @@ import (
 // limit is the time for a query to return data, or for an alert to fire.
 const limit = time.Minute
 
-// A dashboard is what the test reads of one of Grafana.
+// A dashboard has the fields of a dashboard of Grafana that the tests need.
 type dashboard struct {
 	Templating struct {
 		List []struct{ Name, Type, Definition string }
@@ -219,7 +219,7 @@ func (p *prometheus) query(t *testing.T, expr string) (list []sample) {
 	return slices.DeleteFunc(data.Result, func(s sample) bool { return s.Value[1] == "NaN" })
 }
 
-// alerts returns the ranks for which each alert fires.
+// alerts returns the ranks of firing alerts, by the name of the alert.
 func (p *prometheus) alerts(t *testing.T) map[string][]string {
 	t.Helper()
 	var data struct {
@@ -264,7 +264,7 @@ func (p *prometheus) isFiring(t *testing.T, alert string, rank int, only bool) {
 	})
 }
 
-// TestDashboard: a Prometheus scrapes eight ranks, one of which is late. All queries of the dashboard return data, with native histograms and
+// TestDashboard: a Prometheus scrapes eight ranks. One is late. All queries of the dashboard return data, with native histograms and
 // without. The alerts fire: for the late rank, for a rank that is stopped while a message goes to it, and, with a longer limit, for the
 // certificates.
 func TestDashboard(t *testing.T) {

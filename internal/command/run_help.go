@@ -58,7 +58,7 @@ METRICS
   With --metrics 9464, nexar run serves the metrics of all nodes of the cluster for
   Prometheus at http://127.0.0.1:9464/metrics, as long as it runs: calls, bytes and
   times of operations, ranks that are late, links, members. docs/metrics.md lists
-  them. Whoever reaches the address can read them. Programs may serve their own
+  them. Every host that reaches the address can read them. Programs may serve their own
   metrics instead, by package metrics.
 
 SEVERAL SEEDS

@@ -63,7 +63,7 @@ METRICS
   /metrics: calls, bytes and times of operations, ranks that are late, links,
   members. docs/metrics.md lists them. "--metrics 9464" listens at 127.0.0.1, and
   "--metrics :9464" would be the same; Prometheus on another host needs
-  "--metrics 10.0.0.1:9464". Whoever reaches the address can read the metrics. A
+  "--metrics 10.0.0.1:9464". Every host that reaches the address can read them. A
   scrape makes the seed ask all nodes once, for all scrapes at the time.
 
 EXIT STATUS

@@ -20,8 +20,7 @@ type Counter struct {
 	Waits                recorder.Waits     // for ranks of the world
 }
 
-// A CallKind is what calls that are counted together have in common: the fields of wire.Call that name the operation and, for a message,
-// zero and p2p.Sent or p2p.Got.
+// A CallKind is the key of a counter. Kind and Op are those of wire.Call or, for a message, zero and p2p.Sent or p2p.Got.
 type CallKind struct {
 	Ranks    int
 	Kind, Op uint8

@@ -8,10 +8,10 @@ import (
 // stallAfter is the time without progress after which a link stalls.
 const stallAfter = time.Second
 
-// A stall is the time for which the data of a link has made no progress.
+// A stall is the time without progress of a link with waiting data.
 type stall struct {
 	moved uint64       // see exchange.progress
-	still atomic.Int64 // for which it has been the same while data waited, as a time.Duration
+	still atomic.Int64 // the time without progress, as a time.Duration
 	count atomic.Uint64
 }
 

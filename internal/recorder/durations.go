@@ -43,13 +43,13 @@ func (d *Durations) Trace() trace.Durations {
 	return trace.Durations{Sum: d.sum, First: first + trace.DurationFirst, Counts: slices.Clone(d.counts[first : last+1])}
 }
 
-// Waits adds up times for which calls have waited for other ranks.
+// Waits adds up waiting times of calls for other ranks.
 type Waits struct {
 	Sum   time.Duration
 	Ranks []trace.RankTime // with the longest times
 }
 
-// Add adds a time for which a call has waited for ranks.
+// Add adds a waiting time of a call for ranks.
 func (w *Waits) Add(d time.Duration, ranks []int) {
 	if len(ranks) == 0 || d <= 0 {
 		return
