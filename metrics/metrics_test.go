@@ -19,6 +19,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/nexartest"
 	"github.com/nexar-go/nexar/trace"
 )
@@ -269,7 +270,7 @@ func TestHostile(t *testing.T) {
 		s.Counters[0].Durations.Counts[i] = 1 << 56
 	}
 	s.Counters = s.Counters[:1]
-	read, err := recorder.Decode(recorder.Encode(*s, false))
+	read, err := recorder.Decode(recorder.Encode(*s, wire.Full))
 	if err != nil {
 		t.Fatal(err)
 	}

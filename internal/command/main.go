@@ -154,7 +154,7 @@ EXIT STATUS
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{flagError(cmd, err)} })
-	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newToken(s), newTicket(s), newBench(s, h), newSimulate(s), newDoctor(s, h), newVersion(s))
+	root.AddCommand(newRun(s), newSeed(s), newStatus(s), newTop(s), newTrace(s), newToken(s), newTicket(s), newBench(s, h), newSimulate(s), newDoctor(s, h), newVersion(s))
 	root.AddCommand(manualCommands(s)...)
 	root.SetHelpCommand(newHelp(root))
 	rejectShells(root)

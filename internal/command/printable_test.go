@@ -32,7 +32,6 @@ func TestErrorsArePrintable(t *testing.T) {
 		{[]string{"seed", "--world", "1", "--ca-cert", hostile, "--ca-key", hostile}, ""},
 		{[]string{"status", "--seed", hostile}, ""},
 		{[]string{"status"}, "NEXAR_SEEDS=" + hostile},
-		{[]string{"status", "--watch", hostile}, ""},
 		{[]string{"bench", "--op", hostile}, ""},
 		{[]string{"bench", "--min", hostile}, ""},
 		{[]string{"bench", "--transport", hostile}, ""},

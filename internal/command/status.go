@@ -3,27 +3,16 @@ package command
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/command/internal/launch"
-	"github.com/nexar-go/nexar/trace"
 )
-
-// statusFlags are the flags of nexar status.
-type statusFlags struct {
-	seed  string
-	json  bool
-	watch time.Duration
-}
 
 const statusHelp = `Ask the seed of a cluster what all ranks do. The first line says it in one sentence:
 that all work, or which ranks wait in which operation, for which ranks, and what
@@ -60,7 +49,7 @@ nodes it forms with), joined, waiting (nodes that wait to be admitted), time, an
 nodes. Each node has rank (-1: none), node, name, addr, and either snapshot, the
 result of its Node.Trace, or missing, the reason why there is none. The links of a
 snapshot have their reasons (purpose) and, over relays, hops, the first relay and the
-round trip in nanoseconds (delay). With --watch there is one object per line.
+round trip in nanoseconds (delay).
 
 EXIT STATUS
   0    the seed answered
@@ -70,7 +59,10 @@ EXIT STATUS
   130  ended by Ctrl-C`
 
 func newStatus(s streams) *cobra.Command {
-	var f statusFlags
+	var (
+		seed   string
+		asJSON bool
+	)
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
 		Short: "Show the current operation of every rank, and the ranks that others wait for",
@@ -78,7 +70,6 @@ func newStatus(s streams) *cobra.Command {
 		Example: `  A cluster of several hosts, with the token of its seed:
     export NEXAR_CLUSTER_TOKEN=...
     nexar status --seed 10.0.0.1:7946
-    nexar status --seed 10.0.0.1:7946 --watch 2s
 
   Ranks of this host:
     export NEXAR_CLUSTER_TOKEN=$(nexar token)
@@ -91,36 +82,54 @@ func newStatus(s streams) *cobra.Command {
       | select(.snapshot.operations[]? | .outcome == null and .seconds > 60) | .rank'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
+			if err := checkSeedFlag(seed); err != nil {
 				return err
 			}
 			ctx, stop := launch.UntilSignal(cmd.Context(), os.Interrupt)
 			defer stop()
-			err := f.run(ctx, s.out)
-			if ctx.Err() != nil {
+			status, err := nexar.QueryCluster(ctx, seedConfig(seed))
+			switch {
+			case ctx.Err() != nil:
 				return context.Cause(ctx)
+			case err != nil:
+				return err
 			}
+			if asJSON {
+				out := json.NewEncoder(s.out)
+				out.SetIndent("", "  ")
+				return out.Encode(status)
+			}
+			_, err = status.WriteTo(s.out)
 			return err
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.seed, "seed", "", "`address` of the seed, or several separated by commas (default: NEXAR_SEEDS)")
-	flags.BoolVar(&f.json, "json", false, "write JSON")
-	flags.DurationVar(&f.watch, "watch", 0, "repeat at this `interval`, until Ctrl-C")
+	flags.StringVar(&seed, "seed", "", seedUsage)
+	flags.BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
 }
 
-func (f *statusFlags) check() error {
-	switch {
-	case f.seed == "" && os.Getenv("NEXAR_SEEDS") == "":
+// seedUsage is the usage of --seed.
+const seedUsage = "`address` of the seed, or several separated by commas (default: NEXAR_SEEDS)"
+
+// checkSeedFlag checks the value of --seed.
+func checkSeedFlag(seed string) error {
+	if seed == "" && os.Getenv("NEXAR_SEEDS") == "" {
 		return usagef("--seed is missing: give the address of the seed, or set NEXAR_SEEDS")
-	case f.watch < 0:
-		return usagef("--watch %v: must not be negative", f.watch)
-	case f.seed != "":
-		return checkAddrs(f.seed)
+	}
+	if seed != "" {
+		return checkAddrs(seed)
 	}
 	return nil
+}
+
+// seedConfig is the configuration of a query of the seed of --seed or, without one, of the environment.
+func seedConfig(seed string) (cfg nexar.Config) {
+	if seed != "" {
+		cfg.Seeds = strings.Split(seed, ",")
+	}
+	return cfg
 }
 
 // checkAddrs checks the addresses of --seed.
@@ -132,46 +141,4 @@ func checkAddrs(list string) error {
 		}
 	}
 	return nil
-}
-
-// run queries once, or until ctx ends.
-func (f *statusFlags) run(ctx context.Context, w io.Writer) error {
-	var cfg nexar.Config
-	if f.seed != "" {
-		cfg.Seeds = strings.Split(f.seed, ",")
-	}
-	for {
-		status, err := nexar.QueryCluster(ctx, cfg)
-		if err != nil {
-			return err
-		}
-		if err := f.write(w, status); err != nil || f.watch == 0 {
-			return err
-		}
-		select {
-		case <-time.After(f.watch):
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-func (f *statusFlags) write(w io.Writer, status trace.Cluster) error {
-	if f.json {
-		out := json.NewEncoder(w)
-		if f.watch == 0 {
-			out.SetIndent("", "  ")
-		}
-		return out.Encode(status)
-	}
-	if f.watch > 0 {
-		if _, err := fmt.Fprintf(w, "%s\n", status.Time.Format("15:04:05")); err != nil {
-			return err
-		}
-	}
-	_, err := status.WriteTo(w)
-	if f.watch > 0 && err == nil {
-		_, err = fmt.Fprintln(w)
-	}
-	return err
 }

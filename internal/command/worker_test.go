@@ -43,8 +43,9 @@ import (
 //	resources       joins, sends to all ranks, and prints its open files and threads, and
 //	                the open files of nexar run
 //	wait            joins, and waits for a signal
+//	work            joins, and sums the ranks until a signal
 //
-// The last five write their process number to the file pid.RANK when they have
+// The last six write their process number to the file pid.RANK when they have
 // joined.
 func worker() { os.Exit(work(os.Args[1], os.Args[2:])) }
 
@@ -258,7 +259,8 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		return printResources(c, len(args) == 0)
 	}
 	signals := make(chan os.Signal, 1)
-	if mode == "wait" || mode == "stubborn" {
+	waits := mode == "wait" || mode == "work"
+	if waits || mode == "stubborn" {
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	}
 	// A rename is atomic: no reader gets a part of the number.
@@ -268,8 +270,8 @@ func member(c *nexar.Comm, mode string, args []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	chosen := mode != "wait" && args[0] == strconv.Itoa(c.Rank())
-	if mode != "wait" {
+	chosen := !waits && args[0] == strconv.Itoa(c.Rank())
+	if !waits {
 		// No rank may fail while others are still joining.
 		err = c.Barrier(context.Background())
 	}
@@ -277,6 +279,11 @@ func member(c *nexar.Comm, mode string, args []string) int {
 	case err != nil && mode != "stubborn":
 	case mode == "wait":
 		fmt.Println("got", <-signals)
+		return 0
+	case mode == "work":
+		for len(signals) == 0 && err == nil { // The first rank that gets a signal ends the call of the others.
+			_, err = nexar.AllReduceOne(context.Background(), c, 1, nexar.Sum)
+		}
 		return 0
 	case chosen && mode == "hang":
 		for range c.Size() - 1 { // until the others are in the barrier

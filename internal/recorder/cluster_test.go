@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 )
 
@@ -21,10 +22,10 @@ func TestAddNodeChecks(t *testing.T) {
 		encoded []byte
 		want    string
 	}{
-		"another node":  {Encode(other, false), "it is of node aaaa"},
-		"another rank":  {Encode(place, false), "it is of rank 0 of 4"},
-		"another world": {Encode(size, false), "it is of rank 1 of 5"},
-		"another epoch": {Encode(future, false), "it is of epoch 9, and the world is in epoch 1"},
+		"another node":  {Encode(other, wire.Full), "it is of node aaaa"},
+		"another rank":  {Encode(place, wire.Full), "it is of rank 0 of 4"},
+		"another world": {Encode(size, wire.Full), "it is of rank 1 of 5"},
+		"another epoch": {Encode(future, wire.Full), "it is of epoch 9, and the world is in epoch 1"},
 		"nothing":       {nil, "unexpected end of JSON"},
 		"a command":     {[]byte("\x1b[2J"), "invalid character"},
 		"hidden":        {[]byte(`{"node":"\u001b[2J","size":1}`), "not printable"},
@@ -50,7 +51,7 @@ func TestAddNodeChecks(t *testing.T) {
 func TestOffset(t *testing.T) {
 	s := of(1)
 	c := &trace.Cluster{Formed: true, Epoch: 1, World: 4, Joined: 4, SeedTime: s.Time.Add(-24*time.Hour - 30*time.Millisecond)}
-	AddNode(c, trace.Node{Rank: 1, Node: s.Node}, Encode(s, false), 20*time.Millisecond)
+	AddNode(c, trace.Node{Rank: 1, Node: s.Node}, Encode(s, wire.Full), 20*time.Millisecond)
 	if n := c.Nodes[0]; n.Offset != 24*time.Hour+20*time.Millisecond || n.OffsetError != 10*time.Millisecond {
 		t.Errorf("offset %v, error %v", n.Offset, n.OffsetError)
 	}
@@ -72,7 +73,7 @@ func TestChanges(t *testing.T) {
 
 // Any snapshot that AddNode accepts is safe to print.
 func FuzzAddNode(f *testing.F) {
-	f.Add(Encode(of(1, late(reduction(7, 7), 2)), false))
+	f.Add(Encode(of(1, late(reduction(7, 7), 2)), wire.Full))
 	f.Add([]byte("{}"))
 	f.Fuzz(func(t *testing.T, encoded []byte) {
 		c := &trace.Cluster{Formed: true, Epoch: 1, World: 4, Joined: 4}

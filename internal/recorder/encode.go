@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 )
 
@@ -26,6 +27,8 @@ const (
 	encodedLinks = 128
 	// encodedCounters bounds the counters of an encoded snapshot.
 	encodedCounters = 24
+	// historyOperations bounds the operations of a snapshot of the history.
+	historyOperations = 128
 	// briefOperations and briefLinks are those of a brief snapshot.
 	briefOperations, briefLinks = 6, 8
 	// durationsMax bounds the number of durations in a bucket.
@@ -41,15 +44,18 @@ const (
 // Encode encodes a snapshot for the seed, in at most EncodedMax bytes: with the last 32
 // operations, 128 links and 24 counters, or fewer operations and links if they do not fit. Completed operations are dropped before
 // running ones. A brief snapshot has at most 4 KiB, with six operations, eight links and one counter of all operations; links to ranks that operations wait
-// for come first.
-func Encode(s trace.Snapshot, brief bool) []byte {
+// for come first. One of the history has 128 operations and nothing else.
+func Encode(s trace.Snapshot, detail wire.Detail) []byte {
 	most, limit, links := EncodedMax, encodedOperations, encodedLinks
 	s.Name, s.Site = printable(s.Name, nameMax), printable(s.Site, siteMax)
 	s.Operations = slices.Clone(s.Operations)
 	s.Links = slices.Clone(s.Links)
-	if brief {
+	switch detail {
+	case wire.Brief:
 		most, limit, links, s.Counters = briefMax, briefOperations, briefLinks, []trace.Counter{sum(s.Counters)}
 		sortLinks(&s)
+	case wire.History:
+		limit, s.Links, s.Counters = historyOperations, nil, nil
 	}
 	s.Links = s.Links[:min(len(s.Links), links)]
 	for i := range s.Links {
@@ -77,7 +83,7 @@ func Encode(s trace.Snapshot, brief bool) []byte {
 		case len(b) <= most:
 			return b
 		case limit > encodedOperations/4:
-			limit /= 2
+			limit -= limit / 4
 		case len(s.Links) > encodedLinks/8:
 			s.Links = s.Links[:len(s.Links)/2]
 		case limit > 0:
@@ -130,9 +136,9 @@ func Decode(b []byte) (trace.Snapshot, error) {
 
 // check finds values that Encode does not produce.
 func check(s *trace.Snapshot) error {
-	if s.Rank < 0 || s.Rank >= s.Size || len(s.Operations) > encodedOperations || len(s.Links) > encodedLinks || len(s.Counters) > encodedCounters {
+	if s.Rank < 0 || s.Rank >= s.Size || len(s.Operations) > historyOperations || len(s.Links) > encodedLinks || len(s.Counters) > encodedCounters {
 		return fmt.Errorf("trace: a snapshot of rank %d of %d, with %d operations, %d links and %d counters, want at most %d, %d and %d",
-			s.Rank, s.Size, len(s.Operations), len(s.Links), len(s.Counters), encodedOperations, encodedLinks, encodedCounters)
+			s.Rank, s.Size, len(s.Operations), len(s.Links), len(s.Counters), historyOperations, encodedLinks, encodedCounters)
 	}
 	texts := []string{s.Node, s.Name, s.Site}
 	for _, l := range s.Links {

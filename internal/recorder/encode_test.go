@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 )
 
@@ -28,7 +29,7 @@ func TestEncode(t *testing.T) {
 		}
 		many = append(many, o)
 	}
-	b := Encode(snapshot(many...), false)
+	b := Encode(snapshot(many...), wire.Full)
 	if len(b) > EncodedMax {
 		t.Fatalf("%d bytes, at most %d are allowed", len(b), EncodedMax)
 	}
@@ -47,7 +48,7 @@ func TestEncode(t *testing.T) {
 	}
 
 	few := snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2))
-	if s, err := Decode(Encode(few, false)); err != nil || !reflect.DeepEqual(s, few) {
+	if s, err := Decode(Encode(few, wire.Full)); err != nil || !reflect.DeepEqual(s, few) {
 		t.Errorf("read %+v, %v; want %+v", s, err, few)
 	}
 }
@@ -62,7 +63,7 @@ func TestEncodeBrief(t *testing.T) {
 	for r := range 100 {
 		full.Links = append(full.Links, trace.Link{Rank: r, Transport: "tcp", Sent: uint64(r % 50)})
 	}
-	b := Encode(full, true)
+	b := Encode(full, wire.Brief)
 	s, err := Decode(b)
 	if err != nil || len(b) > briefMax {
 		t.Fatalf("%d bytes, %v", len(b), err)
@@ -77,7 +78,7 @@ func TestEncodeBrief(t *testing.T) {
 
 // A truncated snapshot is an error, at any length.
 func TestDecodeTruncated(t *testing.T) {
-	b := Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)), false)
+	b := Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)), wire.Full)
 	for n := range b {
 		if s, err := Decode(b[:n]); err == nil {
 			t.Fatalf("%d of %d bytes are read as %+v", n, len(b), s)
@@ -96,7 +97,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"negative time":     `{"size":1,"operations":[{"seconds":-1}]}`,
 		"a long time":       `{"size":1,"operations":[{"seconds":1e300}]}`,
 		"many ranks":        `{"size":1,"operations":[{"waiting":[0` + strings.Repeat(",1", WaitingMax) + `]}]}`,
-		"many operations":   `{"size":1,"operations":[{}` + strings.Repeat(",{}", encodedOperations) + `]}`,
+		"many operations":   `{"size":1,"operations":[{}` + strings.Repeat(",{}", historyOperations) + `]}`,
 		"a long text":       `{"size":1,"operations":[{"op":"` + strings.Repeat("x", nameMax+1) + `"}]}`,
 		"many counters":     `{"size":1,"counters":[{}` + strings.Repeat(",{}", encodedCounters) + `]}`,
 		"negative ranks":    `{"size":1,"counters":[{"ranks":-1}]}`,
@@ -121,15 +122,15 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)), false))
-	f.Add(Encode(snapshot(call(3, "f")), false))
+	f.Add(Encode(snapshot(ended(reduction(6, 0), trace.OK), late(reduction(7, 1), 2)), wire.Full))
+	f.Add(Encode(snapshot(call(3, "f")), wire.Full))
 	f.Add([]byte(`{"size":1,"operations":[{"seconds":1e9,"waiting":[0]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := Decode(b)
 		if err != nil {
 			return
 		}
-		again, err := Decode(Encode(s, false))
+		again, err := Decode(Encode(s, wire.Full))
 		if err != nil {
 			t.Fatalf("%s is read as %+v, but written as what is not: %v", b, s, err)
 		}
@@ -164,7 +165,7 @@ func TestEncodeCounters(t *testing.T) {
 		long.Links = append(long.Links, trace.Link{Rank: i, Transport: "tcp", Class: "tcp", Sent: 1 << 60, Connections: 1, Stalls: 2, Stalled: 3})
 		long.Operations = append(long.Operations, ended(reduction(uint64(i), 0), trace.OK))
 	}
-	b := Encode(long, false)
+	b := Encode(long, wire.Full)
 	got, err := Decode(b)
 	if err != nil || len(b) > EncodedMax || len(got.Links) < encodedLinks/16 || len(got.Links) == encodedLinks {
 		t.Fatalf("%d bytes with %d links and %d operations, %v", len(b), len(got.Links), len(got.Operations), err)
@@ -176,7 +177,7 @@ func TestEncodeCounters(t *testing.T) {
 	for i := range want.Counters { // A node with such names is faulty; the seed must be able to send its snapshot.
 		want.Counters[i].Op, want.Counters[i].Plan = strings.Repeat("<", nameMax), strings.Repeat("<", nameMax)
 	}
-	if b := Encode(want, false); len(b) > EncodedMax {
+	if b := Encode(want, wire.Full); len(b) > EncodedMax {
 		t.Errorf("%d bytes", len(b))
 	}
 }
@@ -187,7 +188,7 @@ func TestDecodeLinks(t *testing.T) {
 	for i := range 1000 {
 		many.Links = append(many.Links, trace.Link{Rank: i, Transport: strings.Repeat("\x1b", 100), Sent: 1 << 60, Received: 1 << 60})
 	}
-	s, err := Decode(Encode(many, false))
+	s, err := Decode(Encode(many, wire.Full))
 	if err != nil || len(s.Links) != encodedLinks {
 		t.Errorf("%d links, %v; want %d", len(s.Links), err, encodedLinks)
 	}

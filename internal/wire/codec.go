@@ -164,6 +164,8 @@ func (c *codec) field(v any, tag string) {
 		c.enum((*uint8)(v), 0, uint8(Lanes-1))
 	case *Loss:
 		c.enum((*uint8)(v), 0, uint8(lossEnd-1))
+	case *Detail:
+		c.enum((*uint8)(v), 0, uint8(History))
 	case *Cause:
 		c.enum((*uint8)(v), 1, uint8(causeEnd-1))
 	case *int:

@@ -3,11 +3,20 @@ package wire
 // TraceBytesMax is the maximum length of the trace of a node.
 const TraceBytesMax = 32 << 10
 
+// A Detail says what a trace of a node is to have.
+type Detail uint8
+
+const (
+	Full    Detail = iota // the last operations, links and counters
+	Brief                 // much less
+	History               // as many operations as possible, and nothing else. The node times its operations exactly for some time.
+)
+
 // A JoinStatusRequest asks the seed for the state of all nodes of the cluster. A
 // client that does not join sends it in place of a [JoinRequest].
 type JoinStatusRequest struct {
-	Wait  uint32 // milliseconds that the seed waits for answers of nodes; 0: until its own limit
-	Brief bool   // short traces are enough
+	Wait   uint32 // milliseconds that the seed waits for answers of nodes; 0: until its own limit
+	Detail Detail // of the traces
 }
 
 func (JoinStatusRequest) joinMessage() {}
@@ -16,7 +25,7 @@ func (JoinStatusRequest) joinMessage() {}
 // with the same Number.
 type JoinTraceRequest struct {
 	Number uint64
-	Brief  bool // as in [JoinStatusRequest]
+	Detail Detail // as in [JoinStatusRequest]
 }
 
 func (JoinTraceRequest) joinMessage() {}

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-var joinStatusRequests = []JoinMessage{JoinStatusRequest{}, JoinStatusRequest{Wait: 500, Brief: true}}
+var joinStatusRequests = []JoinMessage{JoinStatusRequest{}, JoinStatusRequest{Wait: 500, Detail: Brief}}
 
 func TestJoinStatusRequest(t *testing.T) {
 	for _, m := range joinStatusRequests {
@@ -14,7 +14,7 @@ func TestJoinStatusRequest(t *testing.T) {
 
 func FuzzJoinStatusRequest(f *testing.F) { fuzzJoin(f, joinStatusRequests...) }
 
-var joinTraceRequests = []JoinMessage{JoinTraceRequest{Number: 1, Brief: true}, JoinTraceRequest{Number: 1 << 63}}
+var joinTraceRequests = []JoinMessage{JoinTraceRequest{Number: 1, Detail: Brief}, JoinTraceRequest{Number: 1 << 63, Detail: History}}
 
 func TestJoinTraceRequest(t *testing.T) {
 	for _, m := range joinTraceRequests {

@@ -97,7 +97,7 @@ type Request struct {
 	// Status returns the trace of this node, of at most wire.TraceBytesMax bytes or much less if it is to be brief, for status
 	// polls of the seed; it is empty if the node has not joined yet. Session calls it on a
 	// separate goroutine, and Session.Close waits for it. It may be nil.
-	Status func(brief bool) []byte
+	Status func(wire.Detail) []byte
 
 	// Log receives events. Nil discards them.
 	Log *slog.Logger

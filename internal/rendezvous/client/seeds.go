@@ -323,5 +323,5 @@ func (e busyError) Unwrap() error { return handshake.ErrBusy }
 func answered(err error) bool {
 	_, redirected := errors.AsType[*handshake.RedirectError](err)
 	_, refused := errors.AsType[*handshake.RefusedError](err)
-	return redirected || refused
+	return redirected || refused || errors.Is(err, handshake.ErrBusy)
 }

@@ -90,7 +90,7 @@ func (s *Session) answerPolls() {
 		s.mu.Unlock()
 		var trace []byte
 		if s.req.Status != nil {
-			trace = s.req.Status(q.Brief)
+			trace = s.req.Status(q.Detail)
 		}
 		if len(trace) > wire.TraceBytesMax {
 			s.log.Error("trace of this node is too long", "bytes", len(trace), "max", wire.TraceBytesMax)

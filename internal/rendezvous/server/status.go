@@ -26,7 +26,7 @@ type poll struct {
 	reports  []wire.JoinNodeStatus
 	asked    map[membership.NodeID]int // nodes that have not answered, with the index of their report
 	standing wire.JoinWorldStatus
-	brief    bool // short traces are asked for
+	detail   wire.Detail // of the traces
 	began    time.Time
 	end      time.Time // when missing answers are abandoned
 	due      *timer    // until then
@@ -91,13 +91,13 @@ func (s *Server) report(c *handshake.Conn, p *poll) error {
 }
 
 // poll returns the running poll, or begins one. The poll ends within the shortest wait of its clients. poll returns nil if
-// it is too early for the next one, or if the running one asks for less, and notifies when it is time.
+// it is too early for the next one, or if the running one asks for other things, and notifies when it is time.
 func (s *Server) poll(q wire.JoinStatusRequest) (*poll, error) {
 	state := &s.state.polling
 	switch {
 	case s.state.err != nil:
 		return nil, handshake.Refuse(wire.RefusedOver, "the world did not form: %w", s.state.err)
-	case state.current != nil && state.current.brief && !q.Brief:
+	case state.current != nil && state.current.detail != q.Detail && (state.current.detail != wire.Full || q.Detail != wire.Brief):
 		return nil, nil
 	case state.current != nil:
 		s.limitPoll(state.current, q)
@@ -110,7 +110,7 @@ func (s *Server) poll(q wire.JoinStatusRequest) (*poll, error) {
 		state.pause = s.after(pause, s.notify)
 		return nil, nil
 	}
-	p := s.newPoll(s.state.leader, q.Brief)
+	p := s.newPoll(s.state.leader, q.Detail)
 	state.current, state.last = p, p.began
 	s.limitPoll(p, q)
 	s.settle(p)
@@ -160,11 +160,11 @@ func (s *Server) abandon(p *poll) {
 }
 
 // newPoll asks the nodes that are connected.
-func (s *Server) newPoll(l *leader, brief bool) *poll {
+func (s *Server) newPoll(l *leader, detail wire.Detail) *poll {
 	formed, view := l.form.Phase() == membership.Formed, s.state.cluster.view
 	s.state.polling.count++
 	p := &poll{
-		number: s.state.polling.count, asked: make(map[membership.NodeID]int), brief: brief, began: time.Now(),
+		number: s.state.polling.count, asked: make(map[membership.NodeID]int), detail: detail, began: time.Now(),
 		standing: wire.JoinWorldStatus{
 			Epoch: view.Epoch, World: uint32(s.cfg.World), Joined: uint32(l.form.Joined()), Waiting: uint32(l.pending.Waiting()), Formed: formed,
 		},
@@ -181,7 +181,7 @@ func (s *Server) newPoll(l *leader, brief bool) *poll {
 		case formed:
 			missing = silent
 			p.asked[n.ID] = rank
-			s.send(n.ID, wire.JoinTraceRequest{Number: p.number, Brief: brief})
+			s.send(n.ID, wire.JoinTraceRequest{Number: p.number, Detail: detail})
 		}
 		p.add(rank, n, missing)
 		if missing == noConn {

@@ -44,7 +44,7 @@ func (s *testSeed) mustAsk(t testing.TB) client.Report {
 }
 
 // formed makes a world of nodes that answer.
-func (s *testSeed) formed(t testing.TB, status ...func(bool) []byte) (sessions []*client.Session) {
+func (s *testSeed) formed(t testing.TB, status ...func(wire.Detail) []byte) (sessions []*client.Session) {
 	t.Helper()
 	for i, f := range status {
 		req, rank := s.request(i), i
@@ -59,7 +59,9 @@ func (s *testSeed) formed(t testing.TB, status ...func(bool) []byte) (sessions [
 	return sessions
 }
 
-func saying(text string) func(bool) []byte { return func(bool) []byte { return []byte(text) } }
+func saying(text string) func(wire.Detail) []byte {
+	return func(wire.Detail) []byte { return []byte(text) }
+}
 
 // checkReports wants the reports in this order: "rank trace missing".
 func checkReports(t testing.TB, r client.Report, want ...string) {
@@ -145,7 +147,7 @@ func TestStatusTooLong(t *testing.T) {
 func TestStatusWithoutAnswer(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = 500 * time.Millisecond })
 	stuck := make(chan struct{})
-	s.formed(t, saying("here"), func(bool) []byte {
+	s.formed(t, saying("here"), func(wire.Detail) []byte {
 		<-stuck
 		return []byte("late")
 	})
@@ -165,10 +167,10 @@ func TestStatusWait(t *testing.T) {
 	stuck := make(chan struct{})
 	defer close(stuck)
 	asked := make(chan bool, 8)
-	s.formed(t, func(brief bool) []byte {
-		asked <- brief
+	s.formed(t, func(detail wire.Detail) []byte {
+		asked <- detail == wire.Brief
 		return []byte("here")
-	}, func(bool) []byte {
+	}, func(wire.Detail) []byte {
 		<-stuck
 		return nil
 	})
@@ -181,7 +183,7 @@ func TestStatusWait(t *testing.T) {
 		checkReports(t, r, "0 here", "1  has not answered")
 	}
 	began := time.Now()
-	check(wire.JoinStatusRequest{Wait: 1, Brief: true})
+	check(wire.JoinStatusRequest{Wait: 1, Detail: wire.Brief})
 	if took := time.Since(began); took < pollMin || !<-asked {
 		t.Errorf("the poll took %v, want at least %v, and a brief trace", took, pollMin)
 	}
@@ -190,7 +192,7 @@ func TestStatusWait(t *testing.T) {
 	if <-asked {
 		t.Error("a client that wants all got a brief trace")
 	}
-	wg.Go(func() { check(wire.JoinStatusRequest{Wait: 200, Brief: true}) }) // It ends the poll of the other.
+	wg.Go(func() { check(wire.JoinStatusRequest{Wait: 200, Detail: wire.Brief}) }) // It ends the poll of the other.
 	wg.Wait()
 	if took := time.Since(began); took > patience {
 		t.Errorf("the polls took %v", took)
@@ -261,7 +263,7 @@ func TestStatusOfNodeThatGoes(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = patience })
 	asked := make(chan struct{})
 	gone := make(chan struct{})
-	sessions := s.formed(t, saying("here"), func(bool) []byte {
+	sessions := s.formed(t, saying("here"), func(wire.Detail) []byte {
 		close(asked)
 		<-gone
 		return nil
@@ -278,7 +280,7 @@ func TestStatusOfNodeThatGoes(t *testing.T) {
 func TestStatusNeedsTheToken(t *testing.T) {
 	s := newSeed(t, 1, nil)
 	asked := atomic.Int32{}
-	s.formed(t, func(bool) []byte {
+	s.formed(t, func(wire.Detail) []byte {
 		asked.Add(1)
 		return nil
 	})
@@ -312,7 +314,7 @@ func TestStatusOfManyClients(t *testing.T) {
 	const pause = 100 * time.Millisecond
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Pause = pause })
 	var asked atomic.Int32
-	s.formed(t, func(bool) []byte {
+	s.formed(t, func(wire.Detail) []byte {
 		asked.Add(1)
 		return []byte("here")
 	})
@@ -336,7 +338,7 @@ func TestStatusOfManyClients(t *testing.T) {
 func TestStatusBusy(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	stuck, asked := make(chan struct{}), make(chan struct{}, 1)
-	s.formed(t, func(bool) []byte {
+	s.formed(t, func(wire.Detail) []byte {
 		asked <- struct{}{}
 		<-stuck
 		return []byte("here")
@@ -368,7 +370,7 @@ func TestStatusBusy(t *testing.T) {
 func TestStatusUnasked(t *testing.T) {
 	s := newSeed(t, 2, func(c *Config) { c.Limits.Poll = 300 * time.Millisecond })
 	hold := make(chan struct{})
-	sessions := s.formed(t, saying("here"), func(bool) []byte {
+	sessions := s.formed(t, saying("here"), func(wire.Detail) []byte {
 		<-hold
 		return nil
 	})
@@ -383,7 +385,7 @@ func TestStatusUnasked(t *testing.T) {
 func TestStatusOfASeedThatCloses(t *testing.T) {
 	s := newSeed(t, 1, func(c *Config) { c.Limits.Poll = patience })
 	asked, hold := make(chan struct{}), make(chan struct{})
-	s.formed(t, func(bool) []byte {
+	s.formed(t, func(wire.Detail) []byte {
 		close(asked)
 		<-hold
 		return nil
