@@ -32,7 +32,7 @@ var (
 )
 
 // TestGuideCommands runs the shell commands of the README and the guides, in the order of each document,
-// with the address of the seed on the loopback interface and a token in place of an ellipsis. Commands in
+// with the address of the seed on the loopback interface, any free port for pages, and a token in place of an ellipsis. Commands in
 // the background must have succeeded at the end of the document. Commands print the lines that the document promises.
 func TestGuideCommands(t *testing.T) {
 	t.Parallel()
@@ -133,7 +133,7 @@ func runCommands(t *testing.T, dir, text string) {
 	l.Close()
 	var running []*script
 	for _, m := range shellMark.FindAllStringSubmatch(text, -1) {
-		local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "export NEXAR_CLUSTER_TOKEN=$(nexar token)", "export NEXAR_CLUSTER_TOKEN="+token, "=…", "="+token, "/path/to/clone", here)
+		local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "export NEXAR_CLUSTER_TOKEN=$(nexar token)", "export NEXAR_CLUSTER_TOKEN="+token, "=…", "="+token, "/path/to/clone", here, "--http 8080", "--http 0", "127.0.0.1:8080", "127.0.0.1:…")
 		mark, count, status, text := m[1], m[2], m[3], local.Replace(m[4])
 		printed := strings.Split(strings.TrimSpace(local.Replace(m[5])), "\n")
 		switch {

@@ -26,6 +26,7 @@ import (
 	"errors"
 	"log"
 	"net"
+	"net/http"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,7 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/consensus/raft"
+	"github.com/nexar-go/nexar/metrics/page"
 	"github.com/nexar-go/nexar/nexartest"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/transporttest"
@@ -46,6 +48,7 @@ var (
 	_ = errors.New
 	_ = log.Println
 	_ net.Conn
+	_ http.Handler
 	_ = filepath.Join
 	_ testing.TB
 	_ = synctest.Test
@@ -53,6 +56,7 @@ var (
 	_ nexar.Op
 	_ compress.Compressor
 	_ = raft.Open
+	_ = page.New
 	_ = nexartest.Run
 	_ transport.Conn
 	_ transporttest.Cluster

@@ -75,6 +75,9 @@ func (f *fake) snapshot(r int, n trace.Node, now time.Time) *trace.Snapshot {
 		o.Duration = f.began.Add(skew + 96*time.Millisecond - time.Duration(3-i)*310*time.Millisecond).Sub(o.Start)
 		s.Operations = append(s.Operations, o)
 	}
+	if r == f.late && now.Sub(f.began) > time.Second {
+		s.Site = "train/data.go:71"
+	}
 	switch {
 	case f.mutual:
 		s.Operations = append(s.Operations, trace.Operation{Comm: "1", Epoch: 1, Op: "recv", Root: -1, Peer: (r + 1) % f.ranks, Tag: 7, Start: f.began.Add(skew), Duration: now.Sub(f.began), Waiting: []int{(r + 1) % f.ranks}})
