@@ -129,15 +129,12 @@ func (op *Op) stampLocked() {
 	s.isTraced, s.timed, s.failed = c.traced != nil, false, false
 	switch {
 	case !s.isTraced:
-	case op.isTimed() || s.Seq%timedEvery == 0 || c.engine.isExact():
+	case !op.work.Brief || s.Seq%timedEvery == 0 || c.engine.isExact():
 		s.begun, s.timed = c.engine.clock.Now(), true
 	default:
 		s.begun = c.engine.clock.Recent()
 	}
 }
-
-// isTimed reports whether the end of the operation is timed exactly.
-func (op *Op) isTimed() bool { return !op.work.Brief }
 
 // traceLocked notes the end of the operation in its call, if the communicator is traced.
 func (op *Op) traceLocked() {

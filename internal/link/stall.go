@@ -10,25 +10,13 @@ const stallAfter = time.Second
 
 // A stall is the time without progress of a link with waiting data.
 type stall struct {
-	moved uint64       // see exchange.progress
+	moved uint64       // Traffic.moved at the last check
 	still atomic.Int64 // the time without progress, as a time.Duration
 	count atomic.Uint64
 }
 
-// progress returns the number of bytes that pipes of the data and bulk lanes have taken, and whether others wait.
-func (x *exchange) progress() (moved uint64, waits bool) {
-	o, b := &x.data, &x.bulk
-	o.mu.Lock()
-	moved, waits = o.sent, o.to != nil && (o.to.writing || len(o.pending) > 0)
-	o.mu.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	moved += b.sent
-	for _, w := range b.writers {
-		moved, waits = moved+w.sent, waits || w.load > 0
-	}
-	return moved, waits
-}
+// waits reports whether data of the link waits for a pipe or a connection.
+func (l *Link) waits(t Traffic) bool { return t.waits || l.IsPending() && l.IsNeeded() }
 
 // CheckStall notes whether the link has made progress since the last check, which was so long ago. One goroutine calls it.
 func (l *Link) CheckStall(ago time.Duration) {
@@ -37,20 +25,15 @@ func (l *Link) CheckStall(ago time.Duration) {
 		return
 	}
 	s := &x.stall
-	moved, waits := x.progress()
-	if !waits && l.IsPending() {
-		waits = l.IsNeeded()
-	}
-	before := time.Duration(s.still.Load())
-	switch {
-	case !waits || moved != s.moved:
-		s.moved = moved
+	t := l.Traffic()
+	if !l.waits(t) || t.moved != s.moved {
+		s.moved = t.moved
 		s.still.Store(0)
-	default:
-		s.still.Store(int64(before + ago))
-		if before < stallAfter && before+ago >= stallAfter {
-			s.count.Add(1)
-		}
+		return
+	}
+	still := time.Duration(s.still.Add(int64(ago)))
+	if still >= stallAfter && still-ago < stallAfter {
+		s.count.Add(1)
 	}
 }
 
@@ -60,9 +43,7 @@ func (l *Link) Stalls() (count uint64, still time.Duration) {
 	if x == nil {
 		return 0, 0
 	}
-	if still = time.Duration(x.stall.still.Load()); still < stallAfter {
-		still = 0
-	} else if _, waits := x.progress(); !waits && !(l.IsPending() && l.IsNeeded()) { // There were no checks since.
+	if still = time.Duration(x.stall.still.Load()); still < stallAfter || !l.waits(l.Traffic()) { // There may be no checks any more.
 		still = 0
 	}
 	return x.stall.count.Load(), still

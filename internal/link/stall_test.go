@@ -49,7 +49,7 @@ func TestStall(t *testing.T) {
 	}
 	bulk.waitStuck()
 	for moved := uint64(0); ; time.Sleep(time.Millisecond) { // until the writer has counted the segment
-		now, _ := x.a.exchange().progress()
+		now := x.a.Traffic().moved
 		if now == moved && now >= wire.SegmentMax {
 			break
 		}

@@ -10,6 +10,9 @@ type Traffic struct {
 	// Received counts the bytes read. While it is less than Sent of the peer, the difference is
 	// in flight.
 	Received uint64
+
+	moved uint64 // bytes that pipes have taken
+	waits bool   // others wait for a pipe
 }
 
 // Traffic returns the byte counts of the link in both directions. The two are not of the same
@@ -25,15 +28,17 @@ func (l *Link) Traffic() Traffic {
 	o := &x.data
 	o.mu.Lock()
 	t.Sent = o.sent + uint64(len(o.pending)-o.opening-o.goodbye)
+	t.moved, t.waits = o.sent, o.to != nil && (o.to.writing || len(o.pending) > 0)
 	o.mu.Unlock()
 	b := &x.bulk
 	b.mu.Lock()
-	t.Sent += b.sent
+	t.Sent, t.moved = t.Sent+b.sent, t.moved+b.sent
 	if b.opening {
 		t.Sent++
 	}
 	for _, w := range b.writers {
 		t.Sent += w.sent + uint64(len(w.head)+len(w.body)-w.own)
+		t.moved, t.waits = t.moved+w.sent, t.waits || w.load > 0
 	}
 	b.mu.Unlock()
 	return t
