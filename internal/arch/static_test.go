@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/testbuild"
@@ -33,6 +35,23 @@ func TestCommandIsStatic(t *testing.T) {
 	t.Logf("the command has %d bytes", info.Size())
 	if info.Size() > maxCommandBytes {
 		t.Errorf("the command has %d bytes, want at most %d", info.Size(), maxCommandBytes)
+	}
+}
+
+// A program that imports neither the page nor metrics nor otel links nothing of them: no HTTP, and none of their libraries.
+func TestLibraryLinksNoServer(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", ".", "./nexartest", "./simulate")
+	list.Dir = rootDir(t)
+	out, err := list.Output()
+	packages := strings.Fields(string(out))
+	if err != nil || !slices.Contains(packages, module+"/internal/engine") {
+		t.Fatalf("go list: %d packages, %v", len(packages), err)
+	}
+	for _, p := range packages {
+		if p == "net/http" || strings.HasPrefix(p, module+"/internal/page") || strings.HasPrefix(p, module+"/metrics") || strings.HasPrefix(p, module+"/otel") ||
+			strings.Contains(p, "prometheus") || strings.Contains(p, "opentelemetry") {
+			t.Errorf("the library links %s", p)
+		}
 	}
 }
 

@@ -156,9 +156,7 @@ func TestThousand(t *testing.T) {
 // TestPicture makes the picture of the README, which PAGE_PICTURE names.
 func TestPicture(t *testing.T) {
 	file := os.Getenv("PAGE_PICTURE")
-	if file == "" {
-		t.Skip("PAGE_PICTURE names no file for the picture of the README; make page sets it")
-	}
+	require.Have(t, "page-picture", file != "", "PAGE_PICTURE names no file for the picture of the README; make page sets it")
 	ended := make(chan struct{})
 	p := page.New(page.NewKey("token of a test"), func(context.Context) (trace.Cluster, error) { <-ended; return trace.Cluster{}, context.Canceled })
 	server := httptest.NewServer(p)
