@@ -1,5 +1,5 @@
 // Package otel reports a node to OpenTelemetry: spans of joining, of recoveries and reconfigurations, of remote calls, whose context goes
-// to the called rank, and of some collectives.
+// to the called rank, and of some collectives; and the metrics of package [github.com/nexar-go/nexar/metrics] under the same names.
 //
 //	o := otel.New(otel.Config{})
 //	node, err := o.Join(ctx, nexar.Config{})

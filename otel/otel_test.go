@@ -3,6 +3,7 @@ package otel_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -211,5 +214,50 @@ func TestCollectives(t *testing.T) {
 	}
 	if got := attributes(list[0]); got["nexar.seq"] != "1" || got["nexar.algorithm"] == "" || list[0].EndTime().Sub(list[0].StartTime()) < 50*time.Millisecond {
 		t.Errorf("got %v of %v", got, list[0].EndTime().Sub(list[0].StartTime()))
+	}
+}
+
+// TestMetrics: a reader of OpenTelemetry gets the metrics of package metrics with their names.
+func TestMetrics(t *testing.T) {
+	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 1, AllowWeakToken: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	node, err := nexar.Join(t.Context(), nexar.Config{Seeds: []string{seed.Addr()}, AllowWeakToken: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	for range 3 {
+		if err := nexar.AllReduce(t.Context(), node.World(), make([]float64, 10), nexar.Sum); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader := metric.NewManualReader(metric.WithProducer(otel.Metrics(node)))
+	provider := metric.NewMeterProvider(metric.WithReader(reader))
+	defer provider.Shutdown(t.Context())
+	var got metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &got); err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	kinds := make(map[string]string)
+	for _, s := range got.ScopeMetrics {
+		for _, m := range s.Metrics {
+			kinds[m.Name] = fmt.Sprintf("%T", m.Data)
+			if sum, ok := m.Data.(metricdata.Sum[float64]); ok {
+				for _, p := range sum.DataPoints {
+					op, _ := p.Attributes.Value("op")
+					values[m.Name+" "+op.AsString()] += p.Value
+				}
+			}
+		}
+	}
+	if values["nexar_operations_total all_reduce"] != 3 {
+		t.Errorf("got %v, want 3 of nexar_operations_total all_reduce", values)
+	}
+	if kinds["nexar_world_size"] == "" {
+		t.Errorf("got %v, want nexar_world_size", kinds)
 	}
 }
