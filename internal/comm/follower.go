@@ -46,7 +46,7 @@ type Follower struct {
 	// quiesced is the epoch that has ended with a reconfiguration, or 0.
 	quiesced atomic.Uint64
 	// excluded are the nodes that the program of this node has excluded last.
-	excluded atomic.Pointer[[]membership.NodeID]
+	excluded            atomic.Pointer[[]membership.NodeID]
 	recovered, recovery atomic.Int64 // see Recoveries
 	// build is Factory.next, replaced in tests.
 	build func(ctx context.Context, v membership.View, timeout time.Duration) (*Comm, error)

@@ -165,9 +165,9 @@ type Mesh struct {
 	watching *watchSlots  // of view; nil until it is needed
 	replaced []*link.Link // links that have lost frames, until the next view
 
-	required []int                       // slots of the first view; see requiredSlots
-	dials    *dialLimit                  // of the dials of Form
-	dialed   atomic.Uint64               // see Dials
+	required []int         // slots of the first view; see requiredSlots
+	dials    *dialLimit    // of the dials of Form
+	dialed   atomic.Uint64 // see Dials
 	undialed atomic.Uint64
 	wanted   wanted                      // peers that links on demand need
 	near     atomic.Pointer[neighbors]   // for connections without a relay

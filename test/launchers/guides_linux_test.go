@@ -104,8 +104,8 @@ func TestGuideSlurm(t *testing.T) {
 				t.Fatalf("no rank has logged its job and seeds:\n%s", job.text())
 			}
 			block = strings.NewReplacer("12.0.0", m[1], "n1:27656", strings.ReplaceAll(m[2], " ", ",")).Replace(block)
-			if out := r.run(block); !strings.Contains(out, "6 nodes") {
-				t.Errorf("nexar status says\n%s\nexpected a world of 6 nodes", out)
+			if out := r.run(block); !strings.Contains(out, "6 of 6 ranks") {
+				t.Errorf("nexar status says\n%s\nexpected that 6 of 6 ranks have answered", out)
 			}
 			job.stop(map[string]int{"": 6})
 			continue

@@ -54,8 +54,8 @@ func (r *clusterState) noteView(c change, before membership.View) {
 // note adds a change to the history, and drops the oldest if there are too many.
 func (r *clusterState) note(c trace.Change) {
 	c.Why = strings.ToValidUTF8(c.Why[:min(len(c.Why), whyMax)], "")
-	list := append(r.History, c)
-	r.History = list[max(0, len(list)-historyMax):]
+	r.History = append(r.History, c)
+	r.History = r.History[max(0, len(r.History)-historyMax):]
 }
 
 // changes returns the history as JSON, without the oldest changes if it is too long.
