@@ -5,6 +5,8 @@
 // [Log] keeps other operations. [Encode] and [Decode] carry a trace.Snapshot to the seed, and
 // [AddNode] adds it to a trace.Cluster.
 //
+// [Durations] and [Waits] add up the durations and the waiting times of all calls, for the counters of a snapshot.
+//
 // A Clock and a Log may be used by several goroutines, a Ring by one at a time.
 //
 // The engine keeps the last 256 collectives and the last 256 messages of a communicator, and 32 of a closed one. Nothing is written
