@@ -3,13 +3,14 @@ package nexar
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/engine"
-	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // ErrDeadlock says that ranks wait for each other; see [DeadlockError].
@@ -29,6 +30,9 @@ type DeadlockError struct {
 	// Waits has a call of each rank of the deadlock, at most ten of them. The first rank is the
 	// lowest, and each of the others follows one that waits for it.
 	Waits []DeadlockWait
+	// Sentence says which ranks wait for which others, in which calls: "Ranks 0–6 wait in barrier #12 for rank 7, which has been in recv
+	// from rank 0 for 14 s: a deadlock".
+	Sentence string
 }
 
 // A DeadlockWait is a call that waits for a rank that waits as well.
@@ -36,9 +40,10 @@ type DeadlockWait struct {
 	Rank     int           // that waits
 	WaitsFor int           // a rank of the deadlock that the call needs
 	Op       string        // "send", "recv", "probe", or the name of a collective
-	Text     string        // the call with its arguments: "send to rank 1 (8 MiB, tag 7)"
+	Text     string        // the call with its arguments: "send to rank 1, tag 7, 1024 × float32"
 	Comm     string        // the communicator, as [Node.Trace] names it
 	Time     time.Duration // without progress
+	Site     string        // where the program has called it: "train/main.go:42"; empty if unknown
 }
 
 func (e *DeadlockError) Error() string {
@@ -46,14 +51,16 @@ func (e *DeadlockError) Error() string {
 	sends := len(e.Waits) > 0
 	for i, w := range e.Waits {
 		parts[i] = fmt.Sprintf("rank %d waits in %s", w.Rank, w.Text)
-		switch named := fmt.Sprintf("rank %d ", w.WaitsFor); {
-		case strings.Contains(w.Text+" ", named):
+		switch named := fmt.Sprintf(" rank %d,", w.WaitsFor); {
+		case strings.Contains(w.Text+",", named):
 		case w.WaitsFor == w.Rank:
 			parts[i] += " for itself"
 		default:
 			parts[i] += fmt.Sprintf(" for rank %d", w.WaitsFor)
 		}
-		sends = sends && w.Op == "send"
+		if sends = sends && w.Op == "send"; w.Site != "" {
+			parts[i] += " at " + w.Site
+		}
 	}
 	if more := e.Ranks - len(e.Waits); more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d others", more)) //nolint:makezero // parts has a length before the loop that fills it
@@ -88,16 +95,22 @@ func (c *Comm) waitsForItself(w *wire.Wait) *DeadlockError {
 // deadlockError makes the error of a deadlock that the engine has found.
 func deadlockError(e *engine.DeadlockError) *DeadlockError {
 	d := &DeadlockError{Ranks: e.Ranks}
+	all := trace.Cluster{Formed: true}
 	for i := range e.Waits {
 		w := &e.Waits[i]
-		wait := DeadlockWait{
-			Rank: int(w.Rank), WaitsFor: int(w.Rank), Op: collective.WaitName(w), Text: collective.DescribeWait(w),
-			Comm: recorder.CommName(w.Call.Comm), Time: time.Duration(min(w.For, 1<<62)),
-		}
+		o := collective.WaitOperation(w)
+		wait := DeadlockWait{Rank: int(w.Rank), WaitsFor: int(w.Rank), Op: o.Op, Text: o.What(), Comm: o.Comm, Time: o.Duration, Site: o.Site}
 		if len(w.Peers) > 0 {
 			wait.WaitsFor = int(w.Peers[0].Rank)
 		}
 		d.Waits = append(d.Waits, wait)
+		o.Waiting = []int{wait.WaitsFor}
+		all.Joined = max(all.Joined, wait.Rank+1, wait.WaitsFor+1)
+		all.Nodes = append(all.Nodes, trace.Node{Rank: wait.Rank, Snapshot: &trace.Snapshot{Rank: wait.Rank, Size: math.MaxInt32, Operations: []trace.Operation{o}}})
+	}
+	d.Sentence = all.About(d.Waits[0].Rank)
+	if e.Ranks > len(d.Waits) {
+		d.Sentence += fmt.Sprintf(", of %d ranks", e.Ranks)
 	}
 	return d
 }

@@ -325,6 +325,8 @@ type TimeoutError struct {
 	After   time.Duration // the timeout
 	Waiting []int         // the ranks that it waited for
 	Late    []LateRank    // their states, in the same order
+	// Sentence says what the call waited for, and what is known of the calls of the other ranks. Ranks in it are those of the world.
+	Sentence string
 }
 
 // A LateRank is the last known state of a rank that an operation waited for.
@@ -337,8 +339,8 @@ type LateRank struct {
 	Answered, Unresponsive bool
 	Call                   Call // the last collective that the rank has called
 	Active                 bool // Call had not ended
-	// Doing describes the calls of a rank that a message waited for: "in no call", "in recv from
-	// rank 0 (tag 7) on communicator 1 for 31s". It is empty for collectives, which have Call.
+	// Doing describes the calls of a rank that a message waited for: "has been in recv from rank 0 for 31 s". It is empty for
+	// collectives, which have Call.
 	Doing string
 	// Elapsed is the time from the start of Call, or from its end if it has ended, to the timeout; 0 if
 	// unknown. Silent is the time from the last answer of the rank to the timeout.
@@ -382,6 +384,20 @@ func (e *TimeoutError) Timeout() bool { return true }
 
 // Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
+
+// A DeadlineError says what a call waited for when the deadline of its context passed. It wraps the cause of the context, usually
+// context.DeadlineExceeded.
+type DeadlineError struct {
+	Waiting []int // ranks of the communicator that the call waited for; empty: any rank
+	// Sentence says what the call waited for, and what is known of the calls of the other ranks: "Rank 0 waits in barrier #3 for rank 2,
+	// which has been in no call for 4 s". Ranks in it are those of the world.
+	Sentence string
+	Err      error // of the context
+}
+
+func (e *DeadlineError) Error() string { return fmt.Sprintf("%v: %s", e.Err, e.Sentence) }
+
+func (e *DeadlineError) Unwrap() error { return e.Err }
 
 // A CallError says that a remote call has failed. Err is [ErrUnknownFunction], a [HandlerError], a
 // [PanicError], [ErrTooLarge], [ErrBusy], or the error of the context of the call.

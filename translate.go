@@ -18,6 +18,7 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -131,7 +132,11 @@ func (c *Comm) publicError(ctx context.Context, op string, err error) (known boo
 	}
 	// Some call was cancelled, which ends all that are under way.
 	if ctx.Err() != nil {
-		return false, opError(op, cancelled(ctx))
+		public := cancelled(ctx)
+		if e, ok := errors.AsType[*engine.DeadlineError](err); ok {
+			public = &DeadlineError{Waiting: e.Waiting, Sentence: e.Sentence, Err: public}
+		}
+		return false, opError(op, public)
 	}
 	return true, opError(op, c.ended(err))
 }
@@ -233,8 +238,8 @@ func (translator) Translate(c *comm.Comm, err error) error {
 // Ended implements comm.Errors.
 func (translator) Ended(c *comm.Comm, cause error) error { return (&Comm{impl: c}).ended(cause) }
 
-// Describe implements engine.Describer.
-func (translator) Describe(w *wire.Wait) string { return collective.DescribeWait(w) }
+// Operation implements engine.Describer.
+func (translator) Operation(w *wire.Wait) trace.Operation { return collective.WaitOperation(w) }
 
 // Deadlock implements engine.Describer.
 func (translator) Deadlock(e *engine.DeadlockError) string { return deadlockError(e).Error() }
@@ -296,7 +301,7 @@ func (c *Comm) revokedError(e *engine.RevokedError) error {
 // timeoutError is the error of a call that has waited for ranks of this communicator.
 func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	call := describe(e.Call)
-	t := &TimeoutError{Op: call.Op, Call: call, After: e.After}
+	t := &TimeoutError{Op: call.Op, Call: call, After: e.After, Sentence: c.impl.Engine.Explain(e)}
 	for _, w := range e.Waiting {
 		rank, ok := c.impl.Engine.RankOf(w.Rank)
 		if !ok {
@@ -321,7 +326,7 @@ func (c *Comm) messageTimeout(e *engine.MessageTimeoutError) error {
 	}
 	n := c.impl.Nodes[rank]
 	late := LateRank{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Doing: e.Doing}
-	return &TimeoutError{Op: e.Op, After: e.After, Waiting: []int{rank}, Late: []LateRank{late}}
+	return &TimeoutError{Op: e.Op, After: e.After, Waiting: []int{rank}, Late: []LateRank{late}, Sentence: e.Sentence}
 }
 
 // describe makes a fingerprint readable.

@@ -17,6 +17,8 @@ type Finding struct {
 	Ranks []int         `json:"ranks,omitempty"` // that others wait for, or that wait for each other, at most 64
 	For   time.Duration `json:"for,omitempty"`   // how long others have waited for these ranks; 0: unknown
 	Text  string        `json:"text"`            // one sentence without a period, of at most 1 KiB
+
+	waiters []int
 }
 
 // States of a [Finding], besides [Mismatch], [Deadlock] and, for a minute, [Lost].
@@ -81,6 +83,25 @@ func (c *Cluster) loss(a *world) (f Finding, ok bool) {
 	text := agree(on(ranks([]int{l.Rank}, l.More), hostOf(l.Name)), l.More+1, "was", "were")
 	return Finding{State: Lost, Ranks: []int{l.Rank}, For: ago, Text: fmt.Sprintf("%s %s %s ago: %s; the other %d ranks work",
 		capital(text), l.What, span(ago), clipTo(l.Why, 200), a.size)}, ago < lossShown
+}
+
+// About says in one sentence what a rank waits for, however short it has waited. The ranks that c has no [Node] of are unknown.
+func (c Cluster) About(rank int) string {
+	a := c.world()
+	a.all = true
+	g := a.graph()
+	for _, f := range a.findings() {
+		if slices.Contains(f.waiters, rank) {
+			return f.Text
+		}
+	}
+	return a.wait(g, []int{rank}, nil) + " for " + span(a.groups(g, []int{rank})[0].time)
+}
+
+// Doing says what a rank does: "has been in recv from rank 0 for 14 s".
+func (c Cluster) Doing(rank int) string {
+	a := c.world()
+	return a.groups(a.graph(), []int{rank})[0].String()
 }
 
 // forming describes a world that has not formed.
@@ -265,10 +286,10 @@ func (a *world) deadlocks(g *graph) []Finding {
 		return nil
 	}
 	since := g.in[slices.MinFunc(stuck, func(a, b int) int { return cmp.Compare(g.in[a].Duration, g.in[b].Duration) })].Duration
-	if since < stalledAfter {
+	if since < stalledAfter && !a.all {
 		return nil
 	}
-	f := Finding{State: Deadlock, Ranks: some(stuck), For: since}
+	f := Finding{State: Deadlock, Ranks: some(stuck), For: since, waiters: stuck}
 	switch by := a.groups(g, stuck); len(by) {
 	case 1:
 		whom := "each other"
@@ -301,7 +322,7 @@ func (a *world) delays(g *graph) (list []Finding) {
 	for i := range by[:min(len(by), findingsMax)] {
 		e := &by[i]
 		waiters := g.behind(e.ranks)
-		f := Finding{State: Stalled, Ranks: some(e.ranks), For: a.lag(g, e.ranks)}
+		f := Finding{State: Stalled, Ranks: some(e.ranks), For: a.lag(g, e.ranks), waiters: waiters}
 		isSilent := a.ranks[e.ranks[0]] == nil
 		if n := a.nodes[e.ranks[0]]; isSilent && n != nil && n.Snapshot != nil {
 			f.State = Changing
@@ -315,8 +336,10 @@ func (a *world) delays(g *graph) (list []Finding) {
 			f.For, f.Text = e.time, capital(fmt.Sprintf("%s %s, and wait for each other", a.who(e.ranks), e))
 		case len(waiters) == 0:
 			continue
-		case isSilent || f.For >= stalledAfter:
-			f.Text = fmt.Sprintf("%s, which %s", a.wait(g, waiters, e.ranks), e)
+		case isSilent || f.For >= stalledAfter || a.all:
+			if f.Text = a.wait(g, waiters, e.ranks); e.doing != "" {
+				f.Text += ", which " + e.String()
+			}
 		default:
 			o := a.behindIn(g, e.ranks)
 			if o == nil || f.For < lateAfter {
@@ -369,12 +392,12 @@ func (a *world) behindIn(g *graph, ends []int) *Operation {
 func (a *world) inFlight(g *graph) (list []Finding) {
 	for _, f := range g.flights[:min(len(g.flights), findingsMax)] {
 		waited := g.in[f.to].Duration
-		if waited < stalledAfter {
+		if waited < stalledAfter && !a.all {
 			continue
 		}
 		waiters := append(g.behind([]int{f.to}), f.to)
 		slices.Sort(waiters)
-		list = append(list, Finding{State: Stalled, Ranks: []int{f.from}, For: waited, Text: a.wait(g, waiters, nil) + " for " + f.String()})
+		list = append(list, Finding{State: Stalled, Ranks: []int{f.from}, For: waited, waiters: waiters, Text: a.wait(g, waiters, nil) + " for " + f.String()})
 	}
 	return list
 }

@@ -75,6 +75,8 @@ func (a *world) doing(g *graph, rank int) (text string, d time.Duration) {
 			return "made no call", 0
 		}
 		return "been in no call", max(s.Time.Sub(last.Start.Add(last.Duration)), time.Microsecond)
+	case n == nil && a.nodes != nil:
+		return "", 0 // It is unknown.
 	case n == nil:
 		return "not answered", 0
 	case n.Snapshot != nil:

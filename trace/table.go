@@ -48,6 +48,7 @@ type world struct {
 	ranks map[int]*Snapshot
 	nodes map[int]*Node // by rank; empty without a Cluster
 	hosts bool          // there are several
+	all   bool          // delays of less than a second count
 }
 
 func newWorld(snapshots []Snapshot) world {
@@ -247,8 +248,8 @@ func (a *world) idle(rank int) string {
 
 // missing returns the ranks without a snapshot of the newest epoch.
 func (a *world) missing() (ranks []int) {
-	for r := 0; len(ranks) < a.size-len(a.ranks) && r < worldMax; r++ {
-		if a.ranks[r] == nil {
+	for r := 0; len(ranks) < a.size-len(a.ranks) && r < min(a.size, worldMax); r++ {
+		if a.ranks[r] == nil && (a.nodes == nil || a.nodes[r] != nil) {
 			ranks = append(ranks, r)
 		}
 	}

@@ -120,7 +120,7 @@ func (r *Reader) addLocked(stack []uintptr) {
 			}
 		case other:
 		}
-		if f.Function == "main.main" && path.Base(f.File) != "_testmain.go" {
+		if f.Function == "main.main" && !strings.Contains(place, "_testmain.go") {
 			r.main = place
 		}
 	}
@@ -133,14 +133,21 @@ const (
 	program
 )
 
-// kindOf returns the kind of a function in the program of a module. The commands, examples and tests of nexar are programs.
+// kindOf returns the kind of a function in the program of a module. The commands, examples and tests of nexar are programs. A function
+// literal of nexar that the compiler has put into a function of the program has a name there, so that its file decides.
 func kindOf(function, file, own string) int {
 	pkg := packageOf(function)
 	first, _, _ := strings.Cut(pkg, "/")
+	folder, isOurs := strings.CutPrefix(file, root())
+	if isOurs {
+		folder = path.Dir(folder)
+	} else {
+		folder, isOurs = strings.TrimPrefix(pkg, module+"/"), isIn(pkg, module)
+	}
 	switch {
-	case isIn(pkg, module):
-		isProgram := func(folder string) bool { return isIn(pkg, module+folder) }
-		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc([]string{"/cmd", "/examples", "/test", "/bench", "/internal/command"}, isProgram) {
+	case isOurs:
+		isProgram := func(of string) bool { return isIn(folder, of) }
+		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc([]string{"cmd", "examples", "test", "bench", "internal/command"}, isProgram) {
 			return program
 		}
 		return library
@@ -148,6 +155,12 @@ func kindOf(function, file, own string) int {
 		return program
 	}
 	return other
+}
+
+// root returns the folder of the files of nexar, as the stacks name it.
+func root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return strings.TrimSuffix(file, "internal/callsite/callsite.go")
 }
 
 // isIn reports whether a package is at a path, or below it.

@@ -51,10 +51,12 @@ type MessageTimeoutError struct {
 	After time.Duration
 	Rank  p2p.Member
 	Doing string // the calls of the rank
+
+	Sentence string // what this rank and the other wait for
 }
 
 func (e *MessageTimeoutError) Error() string {
-	return fmt.Sprintf("%s timed out after %v: the other rank is %s", e.Call, e.After, e.Doing)
+	return fmt.Sprintf("%s timed out after %v: the other rank %s", e.Call, e.After, e.Doing)
 }
 
 // deadlockLocked looks for a deadlock with this rank as the lowest. It logs one that is confirmed,
@@ -67,7 +69,7 @@ func (s *stalls) deadlockLocked() (fx []func()) {
 		s.found = &foundDeadlock{states: states, waits: list, since: s.now, seen: s.now}
 		return nil
 	case list != nil:
-		f.seen = s.now
+		f.seen, f.waits = s.now, list
 	case f == nil:
 		return nil
 	case s.now-f.seen > max(deadlockLasts, 3*s.roundLocked()) || !s.isUnchangedLocked(f):
@@ -280,7 +282,7 @@ func (s *stalls) ownWaitsLocked() []wire.Wait {
 	list := make([]wire.Wait, len(s.own.list))
 	for i := range list {
 		list[i] = s.own.list[i].wire
-		list[i].Peers = append([]wire.WaitPeer(nil), list[i].Peers...)
+		list[i].Peers, list[i].Site = append([]wire.WaitPeer(nil), list[i].Peers...), s.siteOf(&s.own.list[i])
 		s.setStatesLocked(&list[i], &s.own)
 	}
 	return list

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // The states of an operation: running → ended, or running → failing → ended.
@@ -132,8 +133,12 @@ func (op *Op) Wait(ctx context.Context) error {
 		case exec.Recycled:
 			return nil
 		case exec.Cancelled:
-			op.comm.CancelIf(func() bool { return op.state != ended }, context.Cause(ctx))
+			cause := op.cause(ctx)
+			op.comm.CancelIf(func() bool { return op.state != ended }, cause)
 			<-op.ended
+			if _, another := op.err.(*DeadlineError); another { //nolint:errorlint // cause returns it unwrapped
+				op.err = cause
+			}
 		}
 	}
 	err := op.err
@@ -143,6 +148,19 @@ func (op *Op) Wait(ctx context.Context) error {
 		op.comm.mu.Unlock()
 	}
 	return err
+}
+
+// cause is [Comm.cause] of the operation.
+func (op *Op) cause(ctx context.Context) error {
+	c := op.comm
+	c.mu.Lock()
+	var ranks []int
+	if op.state == running {
+		ranks = op.exec.WaitsForLocked()
+	}
+	w, d := wire.Wait{Kind: wire.WaitCollective, Call: op.call.Call}, time.Duration(c.engine.clock.Now()-op.call.begun)
+	c.mu.Unlock()
+	return c.cause(ctx, w, ranks, d)
 }
 
 // await calls the Wait of the execution. It counts the goroutine if ctx has a deadline.

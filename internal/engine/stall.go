@@ -1,18 +1,15 @@
 package engine
 
 import (
-	"fmt"
 	"log/slog"
-	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/deadlock"
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 const (
@@ -29,7 +26,7 @@ const (
 	// message doubles up to warnMax.
 	warnAfter = 10 * time.Second
 	warnMax   = 10 * time.Minute
-	// namedMax limits the ranks in a log message or an error. The number of the others follows.
+	// namedMax limits the waits in an error. The number of the others follows.
 	namedMax = 10
 )
 
@@ -47,8 +44,8 @@ type StallConfig struct {
 
 // A Describer describes calls that wait, for logs and errors.
 type Describer interface {
-	// Describe describes a call without its rank: "recv from rank 1 (tag 7)".
-	Describe(w *wire.Wait) string
+	// Operation returns a call that waits as snapshots have it, without the ranks that it waits for.
+	Operation(w *wire.Wait) trace.Operation
 	// Deadlock describes a deadlock.
 	Deadlock(e *DeadlockError) string
 }
@@ -56,7 +53,7 @@ type Describer interface {
 // WatchStalls makes the engine log calls that make no progress, limit the time of messages, and find
 // deadlocks. It is called once, before the first communicator.
 func (e *Engine) WatchStalls(cfg StallConfig) {
-	e.stalls.Store(&stalls{cfg: cfg, engine: e, calls: make(map[waitKey]*stalledCall), peers: make(map[int]*peerWaits)})
+	e.stalls.Store(&stalls{cfg: cfg, engine: e, calls: make(map[waitKey]*stalledCall), peers: make(map[int]*peerWaits), askers: make(map[int]time.Time)})
 }
 
 // stalls has the calls of this node that make no progress, and the waits of other ranks.
@@ -74,6 +71,8 @@ type stalls struct {
 	peers map[int]*peerWaits // by rank in the view
 	found *foundDeadlock     // or nil
 	asked uint64             // number of questions
+
+	askers map[int]time.Time // by rank: when it has asked this node
 }
 
 // A stalledCall is a call without progress. Times are those of stalls.now.
@@ -94,6 +93,7 @@ type peerWaits struct {
 	to    question      // that it answers
 	wire.Waits
 	list []wire.Wait
+	none wire.Wait // of a rank in no call
 }
 
 // questionsMax limits the questions to a rank without an answer that are remembered.
@@ -105,6 +105,9 @@ type question struct {
 	number uint64
 	at     time.Duration
 }
+
+// silentAfter is the time without an answer after which a rank is reported as silent.
+const silentAfter = 2*askEvery + stallTick
 
 // isSilentLocked reports whether a rank has not answered for long.
 func (s *stalls) isSilentLocked(p *peerWaits) bool {
@@ -209,7 +212,7 @@ func (s *stalls) checkLocked(own waits, ok bool, ago time.Duration, occupied map
 		return fx
 	}
 	if len(late) > 0 {
-		fx = append(fx, s.warningLocked(late))
+		fx = append(fx, s.warningLocked(late[0], len(late)-1))
 	}
 	fx = append(fx, s.asksLocked()...)
 	return append(fx, s.deadlockLocked()...)
@@ -240,8 +243,8 @@ func (s *stalls) asksLocked() (fx []func()) {
 			urgent[rank] = true
 		}
 	}
-	asked, logged := map[int]bool{s.own.rank: true}, false
-	ask := func(rank int, connect bool) {
+	asked, logged, late := map[int]bool{s.own.rank: true}, false, false
+	ask := func(rank int, connect, sites bool) {
 		l := s.own.link(rank)
 		if asked[rank] || l == nil || !connect && l.IsPending() {
 			return
@@ -263,7 +266,7 @@ func (s *stalls) asksLocked() (fx []func()) {
 			p.open = slices.Delete(p.open, 1, 2)
 		}
 		p.open = append(p.open, question{s.asked, s.now})
-		q := wire.Ask{Epoch: s.epoch, Number: s.asked}
+		q := wire.Ask{Epoch: s.epoch, Number: s.asked, Sites: sites}
 		fx = append(fx, func() { l.Ask(q) })
 	}
 	for _, list := range [][]wait{s.own.list, s.own.idle} {
@@ -273,12 +276,12 @@ func (s *stalls) asksLocked() (fx []func()) {
 			if age < stallAfter || w.wire.Any && s.own.busy { // This node is in no deadlock.
 				continue
 			}
-			logged = logged || age >= warnAfter && !w.wire.Any
-			eachPeer(&w.wire, len(s.own.links), func(rank int) { ask(rank, age >= warnAfter) })
+			logged, late = logged || age >= warnAfter && !w.wire.Any, late || age >= sitesAfter
+			eachPeer(&w.wire, len(s.own.links), func(rank int) { ask(rank, age >= warnAfter, age >= sitesAfter) })
 		}
 	}
 	for _, rank := range s.closureLocked() {
-		ask(rank, logged)
+		ask(rank, logged, late)
 	}
 	return fx
 }
@@ -336,20 +339,28 @@ func (e *Engine) Ask(l *link.Link, q wire.Ask) {
 	}
 	state := own.state()
 	t := l.Traffic()
+	none := e.noCall(&own, q.Sites)
 	s.mu.Lock()
-	list := make([]wire.Wait, len(own.list))
+	first := s.noteAskerLocked(&own, l)
+	list := make([]wire.Wait, len(own.list), len(own.list)+1)
 	for i := range own.list {
 		w := &own.list[i]
 		list[i] = w.wire
 		if c := s.calls[w.waitKey]; c != nil && c.progress == w.progress {
 			list[i].For = uint64(s.now - c.since)
 		}
+		if w.wire.For = list[i].For; q.Sites {
+			list[i].Site = s.siteOf(w)
+		}
 		s.setStatesLocked(&list[i], &own)
 	}
 	s.mu.Unlock()
+	if none != nil {
+		list = append(list, *none)
+	}
 	b, complete := wire.AppendWaits(nil, list, wire.WaitsMax)
 	l.AnswerAsk(wire.Waits{
-		Epoch: own.epoch, Number: q.Number, Rank: uint32(own.rank), State: state, Busy: own.busy || !complete, Sent: t.Sent, Received: t.Received,
+		Epoch: own.epoch, Number: q.Number, Rank: uint32(own.rank), State: state, Busy: own.busy || !complete, Sent: t.Sent, Received: t.Received, First: uint32(first),
 	}, b)
 }
 
@@ -413,76 +424,20 @@ func (s *stalls) answeredLocked(l *link.Link, w wire.Waits, list []wire.Wait) (f
 	if i < 0 {
 		return nil
 	}
-	p.Waits, p.list, p.at, p.to = w, list, s.now, p.open[i]
+	p.Waits, p.list, p.none, p.at, p.to = w, list, wire.Wait{}, s.now, p.open[i]
+	if last := len(list) - 1; last >= 0 && list[last].Kind == wire.WaitNone {
+		p.none, p.list = list[last], list[:last]
+	}
 	p.open = slices.Delete(p.open, 0, i+1)
 	return s.asksLocked()
 }
 
-// warningLocked returns the log message about calls that make no progress: the first, and the number
-// of others.
-func (s *stalls) warningLocked(late []*wait) func() {
-	w := late[0]
-	args := []any{"call", s.cfg.Describe(&w.wire), "comm", recorder.CommName(w.comm.id), "for", roundDuration(time.Duration(w.wire.For)), "waits_for", s.doingLocked(w)}
-	if len(late) > 1 {
-		args = append(args, "more_calls", len(late)-1)
-	}
-	return func() { s.cfg.Log.Warn("a call makes no progress", args...) }
-}
-
-// doingLocked describes the ranks that a call waits for.
-func (s *stalls) doingLocked(w *wait) (lines []string) {
-	for i, p := range w.wire.Peers {
-		if i == namedMax {
-			return append(lines, fmt.Sprintf("and %d others", len(w.wire.Peers)-i))
-		}
-		lines = append(lines, s.describeRankLocked(int(p.Rank)))
-	}
-	return lines
-}
-
-// silentAfter is the time without an answer after which a rank is reported as silent.
-const silentAfter = 2*askEvery + stallTick
-
-// describeRankLocked describes the calls of a rank: "rank 2: in recv from rank 0 (tag 7) for 12s".
-func (s *stalls) describeRankLocked(rank int) string {
-	return fmt.Sprintf("rank %d: %s", rank, s.doingOfLocked(rank))
-}
-
-// doingOfLocked is describeRankLocked without the number of the rank.
-func (s *stalls) doingOfLocked(rank int) string {
-	if rank == s.own.rank {
-		return "this rank"
-	}
-	p := s.peers[rank]
-	switch {
-	case p == nil:
-		return "not asked"
-	case s.isSilentLocked(p):
-		return "silent for " + roundDuration(s.now-p.open[0].at).String()
-	case p.at == 0:
-		return "no answer yet"
-	case len(p.list) == 0 && p.Busy:
-		return "in a call that makes progress"
-	case len(p.list) == 0:
-		return "in no call"
-	}
-	var in []string
-	for i := range p.list {
-		w := &p.list[i]
-		age := time.Duration(min(w.For, math.MaxInt64/2)) + s.now - p.at
-		in = append(in, fmt.Sprintf("in %s on communicator %s for %v", s.cfg.Describe(w), recorder.CommName(w.Call.Comm), roundDuration(age)))
-	}
-	slices.Sort(in)
-	if more := len(in) - namedMax; more > 0 {
-		in = append(in[:namedMax], fmt.Sprintf("and %d other calls", more))
-	}
-	return strings.Join(in, ", ")
-}
-
 // messageTimeoutLocked returns the error of a message that has waited for too long.
 func (s *stalls) messageTimeoutLocked(w *wait) *MessageTimeoutError {
+	o := s.cfg.Operation(&w.wire)
 	return &MessageTimeoutError{
-		Op: MessageName(w.p2p.Kind), Call: s.cfg.Describe(&w.wire), After: s.cfg.MessageTimeout, Rank: w.comm.member(w.p2p.Peer), Doing: s.doingOfLocked(int(w.wire.Peers[0].Rank)),
+		Op: o.Op, Call: o.What(), After: s.cfg.MessageTimeout, Rank: w.comm.member(w.p2p.Peer), Doing: s.clusterLocked().Doing(int(w.wire.Peers[0].Rank)),
+		Sentence: s.clusterLocked().About(s.own.rank),
 	}
 }
 

@@ -14,12 +14,20 @@ import (
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // plainText describes calls in the tests.
 type plainText struct{}
 
-func (plainText) Describe(w *wire.Wait) string     { return fmt.Sprint("call of rank ", w.Rank) }
+func (plainText) Operation(w *wire.Wait) trace.Operation {
+	o := trace.Operation{Op: "recv", Root: -1, Peer: -1, Duration: time.Duration(w.For), Site: w.Site}
+	if len(w.Peers) > 0 {
+		o.Peer = int(w.Peers[0].Rank)
+	}
+	return o
+}
+
 func (plainText) Deadlock(e *DeadlockError) string { return e.Error() }
 
 // A stallTest is the stalls of rank 0, which has the view of n ranks. The test sets the time and gives the answers
@@ -34,7 +42,7 @@ type stallTest struct {
 func newStallTest(t *testing.T, n int, list ...wait) *stallTest {
 	w, _, _ := newFakePeers(t, 2)
 	s := &stallTest{link: w.links[0][1]}
-	s.stalls = &stalls{engine: w.engines[0], calls: make(map[waitKey]*stalledCall), peers: make(map[int]*peerWaits)}
+	s.stalls = &stalls{engine: w.engines[0], calls: make(map[waitKey]*stalledCall), peers: make(map[int]*peerWaits), askers: make(map[int]time.Time)}
 	s.cfg = StallConfig{DeadlockTimeout: time.Minute, Describer: plainText{}, Log: slog.New(slog.NewTextHandler(&s.log, nil))}
 	for i := range list {
 		list[i].comm = &Comm{id: commID}
@@ -125,12 +133,12 @@ func TestLateAnswers(t *testing.T) {
 	if len(p.open) != questionsMax || p.open[0].number != 1 {
 		t.Fatalf("%d open questions, the first is %d; want %d, with the first", len(p.open), p.open[0].number, questionsMax)
 	}
-	if text := s.doingOfLocked(1); text != "silent for "+roundDuration(s.now-stallTick).String() {
+	if text, want := s.clusterLocked().Doing(1), fmt.Sprintf("has not answered for %d s", (s.now-stallTick)/time.Second); text != want {
 		t.Errorf("rank 1 is %q, want the time since the first question", text)
 	}
 	s.answer(t, 1, p.open[questionsMax-2].number, 7)
-	if len(p.open) != 1 || p.at != s.now || s.doingOfLocked(1) != "in no call" {
-		t.Errorf("%d open questions, rank 1 is %q after an answer to the last but one", len(p.open), s.doingOfLocked(1))
+	if len(p.open) != 1 || p.at != s.now || s.clusterLocked().Doing(1) != "has made no call" {
+		t.Errorf("%d open questions, rank 1 is %q after an answer to the last but one", len(p.open), s.clusterLocked().Doing(1))
 	}
 }
 
@@ -214,26 +222,14 @@ func TestDeadlockOfMany(t *testing.T) {
 	}
 }
 
-// TestManyWaits: a log message names ten ranks and the number of the others, and so does a timeout.
+// TestManyWaits: a timeout names ten ranks and the number of the others.
 func TestManyWaits(t *testing.T) {
-	w := wait{wire: wire.Wait{Kind: wire.WaitCollective}}
 	late := &TimeoutError{After: time.Second}
 	for rank := 1; rank < 32; rank++ {
-		w.wire.Peers = append(w.wire.Peers, wire.WaitPeer{Rank: uint32(rank)})
 		late.Waiting = append(late.Waiting, Waiting{Rank: p2p.NewMember(nil, rank)})
 	}
-	s := newStallTest(t, 32, w)
-	lines := s.doingLocked(&w)
-	if want := "and 21 others"; len(lines) != namedMax+1 || lines[namedMax] != want || !strings.HasSuffix(late.Error(), "rank 10 (not heard of), "+want) {
-		t.Errorf("%q and %q, want ten ranks, %q", lines, late, want)
-	}
-	var calls []wire.Wait
-	for range 12 {
-		calls = append(calls, recvFrom(1, 0, 0))
-	}
-	s.peers[1] = &peerWaits{at: 1, list: calls}
-	if text := s.doingOfLocked(1); !strings.HasSuffix(text, ", and 2 other calls") || strings.Count(text, "call of rank 1") != namedMax {
-		t.Errorf("the calls of a rank are %q", text)
+	if want := "rank 10 (not heard of), and 21 others"; !strings.HasSuffix(late.Error(), want) {
+		t.Errorf("%q, want ten ranks, %q", late, want)
 	}
 }
 

@@ -47,6 +47,9 @@ type waits struct {
 	peers int          // number of links
 }
 
+// waitKinds has the kinds of waits of the kinds of messages.
+var waitKinds = [...]uint8{p2p.Sent: wire.WaitSend, p2p.Got: wire.WaitRecv, p2p.Probed: wire.WaitProbe}
+
 // link returns the link to a rank of the view, or nil.
 func (w *waits) link(rank int) *link.Link {
 	if rank < 0 || rank >= len(w.links) {
@@ -124,7 +127,7 @@ func (c *Comm) collectLocked(w *waits) {
 	w.busy = w.busy || len(w.list) > first && !named
 	w.list = slices.DeleteFunc(w.list, func(n wait) bool { return n.comm == c && len(n.wire.Peers) == 0 })
 	begun, moving := c.messages.Waits(func(m p2p.Wait) {
-		kind := [...]uint8{p2p.Sent: wire.WaitSend, p2p.Got: wire.WaitRecv, p2p.Probed: wire.WaitProbe}[m.Kind]
+		kind := waitKinds[m.Kind]
 		n := wait{waitKey: waitKey{c.id, kind, m.Number}, comm: c, p2p: m, timeout: m.Peer != p2p.Any}
 		n.wire = wire.Wait{Kind: kind, Any: m.Peer == p2p.Any, Tag: m.Tag, Call: wire.Call{Comm: c.id, Type: m.Type, Count: uint64(m.Bytes)}}
 		ranks := []int{m.Peer}

@@ -33,6 +33,8 @@ func (o *owner) CancelIf(cancel func() bool, cause error) {
 	}
 }
 
+func (o *owner) Cause(ctx context.Context, _ Wait, _ int64) error { return context.Cause(ctx) }
+
 func (o *owner) Go(f func())    { go f() }
 func (o *owner) Spawn(f func()) { go f() }
 

@@ -45,7 +45,7 @@ func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, 
 	}
 	m.mu.Unlock()
 	if i >= 0 {
-		return Received{}, context.Cause(ctx)
+		return Received{}, m.cfg.Owner.Cause(ctx, Wait{Kind: Probed, Peer: source, Tag: tag}, p.begun)
 	}
 	<-p.done
 	return p.got, p.err

@@ -93,20 +93,21 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 		}
 		return got, err
 	}
+	cause := m.cfg.Owner.Cause(ctx, Wait{Kind: Got, Type: r.typ, Peer: r.source, Tag: r.tag}, r.begun)
 	m.mu.Lock()
 	waiting := m.matcher.Remove(r.source, r.tag, r)
 	short := r.got.Bytes <= m.cfg.EagerMax
 	if waiting {
-		m.traceReceiveLocked(r, context.Cause(ctx))
+		m.traceReceiveLocked(r, cause)
 	}
 	m.mu.Unlock()
 	switch {
 	case waiting:
-		return Received{}, context.Cause(ctx)
+		return Received{}, cause
 	case short && r.arrivesSoon():
 		return r.got, r.err
 	}
-	m.cfg.Owner.CancelIf(r.cancel, context.Cause(ctx))
+	m.cfg.Owner.CancelIf(r.cancel, cause)
 	<-r.done
 	return r.got, r.err
 }

@@ -76,7 +76,7 @@ func (s *Send) Wait(ctx context.Context) error {
 	if m.await(ctx, s.done, s.rank) {
 		return s.err
 	}
-	m.cfg.Owner.CancelIf(s.cancel, context.Cause(ctx))
+	m.cfg.Owner.CancelIf(s.cancel, m.cfg.Owner.Cause(ctx, Wait{Kind: Sent, Type: s.typ, Peer: s.rank, Tag: s.tag, Bytes: s.size}, s.begun))
 	<-s.done
 	return s.err
 }

@@ -71,7 +71,7 @@ var sizes = [typeEnd]int{
 	TypeCredit: 6, TypePing: 9, TypePong: 9,
 	TypeQuery: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
 	TypeBye: 2, TypeByeAck: 2, TypeSegment: 16, TypeClosed: 69,
-	TypeReason: 22, TypeGone: 17, TypeAsk: 17, TypeWaits: 50,
+	TypeReason: 22, TypeGone: 17, TypeAsk: 18, TypeWaits: 54,
 	TypeView: 5, TypeKey: 33, TypeWritten: 13, TypeLeaving: 17,
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 )
 
 // An Ask requests the calls of the receiver that wait for other ranks. Its sender waits for the
@@ -12,6 +13,7 @@ import (
 type Ask struct {
 	Epoch  uint64 // of the view of the sender
 	Number uint64 // of the question; the answer repeats it
+	Sites  bool   // the answer has the places of the calls in the program
 }
 
 // Append appends a to b.
@@ -32,7 +34,9 @@ type Waits struct {
 	Busy bool
 	// Sent and Received count the bytes on the data and bulk lanes of this link.
 	Sent, Received uint64
-	Length         int `wire:"waits"`
+	// First is the lowest rank that has asked the sender in the last few seconds, and that may report what it waits for.
+	First  uint32
+	Length int `wire:"waits"`
 }
 
 // Append appends w and the encoding of a list of waits to b.
@@ -53,13 +57,15 @@ const (
 	WaitSend
 	WaitRecv
 	WaitProbe
+	// WaitNone is no call: the program has been in none since For, and its main goroutine is at Site.
+	WaitNone
 	waitEnd
 )
 
 // A Wait is a call in progress that waits for other ranks. Ranks are those of the view.
 type Wait struct {
 	Rank uint32 // that waits
-	Kind uint8  // WaitCollective, WaitSend, WaitRecv or WaitProbe
+	Kind uint8  // WaitCollective, WaitSend, WaitRecv, WaitProbe or WaitNone
 	// Any says that each of Peers alone can end the wait. Otherwise all of them are needed.
 	Any bool
 	// Call is the fingerprint of a collective. Of a message it has the communicator, the type and,
@@ -67,6 +73,7 @@ type Wait struct {
 	Call  Call
 	Tag   int64  // of a message; -1: any
 	For   uint64 // nanoseconds
+	Site  string // of the call in the program: "train/main.go:42", at most SiteMax bytes; empty: unknown
 	Peers []WaitPeer
 	// Ranges has the ranks of a receive or probe from any rank, or of a call that waits for the next view,
 	// ascending, in place of Peers. Each of them
@@ -99,12 +106,15 @@ type WaitPeer struct {
 }
 
 const (
-	waitSize     = 4 + 1 + 1 + callSize + 8 + 8 + 2
+	waitSize     = 4 + 1 + 1 + callSize + 8 + 8 + 2 + 2
 	waitPeerSize = 4 + 8 + 1
 	statesSize   = 8 + 1
 	rangeSize    = 4 + 4
 	callSize     = 34
 )
+
+// SiteMax is the maximum length of Wait.Site.
+const SiteMax = 128
 
 // The values of the field Needs in the encoding of a wait.
 const (
@@ -126,9 +136,9 @@ func (w *Wait) needs() byte {
 
 func (w *Wait) size() int {
 	if w.needs() == needsRanges {
-		return waitSize + statesSize + len(w.Ranges)*rangeSize
+		return waitSize + len(w.Site) + statesSize + len(w.Ranges)*rangeSize
 	}
-	return waitSize + len(w.Peers)*waitPeerSize
+	return waitSize + len(w.Site) + len(w.Peers)*waitPeerSize
 }
 
 // wait encodes or decodes a wait.
@@ -140,6 +150,7 @@ func (c *codec) wait(w *Wait) {
 	c.call(&w.Call)
 	c.u64(&tag)
 	c.u64(&w.For)
+	c.name(&w.Site, SiteMax)
 	w.Tag, w.Any = int64(tag), needs != needsAll
 	if needs != needsRanges {
 		n := uint16(len(w.Peers))
@@ -197,9 +208,16 @@ func DecodeWaits(b []byte) (list []Wait, err error) {
 }
 
 // WaitsText encodes the waits of a deadlock of a number of ranks as the text of a [Revoke] with
-// [CauseDeadlock]. It leaves out those that have no room.
+// [CauseDeadlock]. It leaves out the sites if not all have room, and then the waits that have none.
 func WaitsText(ranks int, list []Wait) string {
-	b, _ := AppendWaits(binary.BigEndian.AppendUint32(nil, uint32(ranks)), list, base64.RawStdEncoding.DecodedLen(TextMax))
+	b, complete := AppendWaits(binary.BigEndian.AppendUint32(nil, uint32(ranks)), list, base64.RawStdEncoding.DecodedLen(TextMax))
+	if !complete {
+		list = slices.Clone(list)
+		for i := range list {
+			list[i].Site = ""
+		}
+		b, _ = AppendWaits(b[:4], list, base64.RawStdEncoding.DecodedLen(TextMax))
+	}
 	return base64.RawStdEncoding.EncodeToString(b)
 }
 

@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
+)
+
+// clusterLocked returns what this node knows of the calls of all ranks: its own, and the last answers of the ranks that it has asked. The
+// same analysis explains it as the snapshots of a cluster.
+func (s *stalls) clusterLocked(more ...wire.Wait) trace.Cluster {
+	now := time.Now()
+	rank := s.own.rank
+	if len(more) > 0 {
+		rank = int(more[0].Rank) // The first check may be due.
+	}
+	c := trace.Cluster{Formed: true, Epoch: s.epoch, Joined: max(len(s.own.links), rank+1)}
+	add := func(rank int, list []wire.Wait, ago time.Duration) *trace.Snapshot {
+		o := &trace.Snapshot{Rank: rank, Size: c.Joined, Epoch: s.epoch, Time: now}
+		for i := range list {
+			o.Operations = append(o.Operations, s.operation(&list[i], ago))
+		}
+		c.Nodes = append(c.Nodes, trace.Node{Rank: rank, Snapshot: o})
+		return o
+	}
+	own := more
+	for _, list := range [][]wait{s.own.list, s.own.idle} {
+		for i := range list {
+			if w := &list[i]; len(more) == 0 || w.wire.Call.Comm != more[0].Call.Comm || w.wire.Call.Seq != more[0].Call.Seq {
+				w.wire.Site = s.siteOf(w)
+				own = append(own, w.wire)
+			}
+		}
+	}
+	add(rank, own, 0)
+	for rank, p := range s.peers {
+		switch {
+		case s.isSilentLocked(p):
+			c.Nodes = append(c.Nodes, trace.Node{Rank: rank, Missing: "has not answered", Silent: s.now - p.open[0].at})
+		case p.at == 0:
+		case len(p.list) == 0 && p.Busy:
+			c.Nodes = append(c.Nodes, trace.Node{Rank: rank, Missing: "has been in a call that makes progress"})
+		default:
+			o := add(rank, p.list, s.now-p.at)
+			if o.Site = p.none.Site; p.none.For > 0 {
+				ended := now.Add(-time.Duration(min(p.none.For, math.MaxInt64/2)) - (s.now - p.at))
+				o.Operations = append(o.Operations, trace.Operation{Epoch: s.epoch, Outcome: trace.OK, Root: -1, Peer: -1, Start: ended})
+			}
+		}
+	}
+	return c
+}
+
+// operation returns a wait, as it was so long ago, as an operation of a snapshot.
+func (s *stalls) operation(w *wire.Wait, ago time.Duration) trace.Operation {
+	o := s.cfg.Operation(w)
+	o.Epoch, o.Duration = s.epoch, time.Duration(min(w.For, math.MaxInt64/2))+ago
+	waiting := make([]int, 0, len(w.Peers))
+	for _, p := range w.Peers {
+		waiting = append(waiting, int(p.Rank))
+	}
+	recorder.SetWaiting(&o, waiting)
+	return o
+}
+
+// siteOf returns the place of a call of this node in the program, if it has lasted for long.
+func (s *stalls) siteOf(w *wait) string {
+	if time.Duration(w.wire.For) < sitesAfter {
+		return ""
+	}
+	site := s.engine.sites.Call(s.cfg.Operation(&w.wire).Op)
+	return site[:min(len(site), wire.SiteMax)]
+}
+
+// noCall returns the entry of an answer that says since when this node has been in no call, and where its program is. It returns nil if a
+// call waits.
+func (e *Engine) noCall(own *waits, sites bool) *wire.Wait {
+	if len(own.list) > 0 || own.busy || !sites {
+		return nil
+	}
+	free := time.Duration(0)
+	for _, t := range e.Traces() {
+		if since := time.Since(t.Start.Add(t.Duration)); !t.Running() && t.Purpose == "" && (free == 0 || since < free) {
+			free = max(since, 1)
+		}
+	}
+	site := e.sites.Main()
+	return &wire.Wait{Rank: uint32(own.rank), Kind: wire.WaitNone, For: uint64(free), Site: site[:min(len(site), wire.SiteMax)]}
+}
+
+// noteAskerLocked notes that the rank at the other end of a link asks, and returns the lowest rank that has asked lately.
+func (s *stalls) noteAskerLocked(own *waits, l *link.Link) int {
+	now, first := time.Now(), math.MaxInt32
+	for rank, other := range own.links {
+		if other == l {
+			s.askers[rank] = now
+		}
+	}
+	lately := 3 * max(askEvery, time.Duration(own.peers)*time.Second/asksPerSecond)
+	for rank, at := range s.askers {
+		if now.Sub(at) > lately {
+			delete(s.askers, rank)
+			continue
+		}
+		first = min(first, rank)
+	}
+	return first
+}
+
+// warningLocked returns the log message about a call that makes no progress: what it waits for, in a sentence. If others wait as well, one of
+// them reports it, and this node logs it for debugging only.
+func (s *stalls) warningLocked(w *wait, more int) func() {
+	text, args := s.clusterLocked().About(s.own.rank), []any{"for", roundDuration(time.Duration(w.wire.For)), "comm", recorder.CommName(w.comm.id)}
+	if more > 0 {
+		args = append(args, "more_calls", more)
+	}
+	if s.reportsLocked(w) {
+		return func() { s.cfg.Log.Warn(text, args...) }
+	}
+	return func() { s.cfg.Log.Debug(text, args...) }
+}
+
+// reportsLocked reports whether this node is the one to report what a call waits for. If it knows of a rank in no call, that is the first of those
+// that have asked such a rank. Otherwise it is the lowest of the ranks that wait for each other.
+func (s *stalls) reportsLocked(w *wait) bool {
+	known, lowest := false, math.MaxInt32
+	for _, p := range s.peers {
+		switch {
+		case p.at == 0:
+		case len(p.list) > 0:
+			for i := range p.list {
+				eachPeer(&p.list[i], len(s.own.links), func(rank int) { lowest = min(lowest, rank) })
+			}
+		case int(p.First) == s.own.rank:
+			return true
+		default:
+			known = true
+		}
+	}
+	for _, peer := range w.wire.Peers {
+		if p := s.peers[int(peer.Rank)]; p == nil || p.at == 0 || s.isSilentLocked(p) {
+			return true
+		}
+		lowest = min(lowest, int(peer.Rank))
+	}
+	return !known && s.own.rank <= lowest
+}
+
+// A DeadlineError says what a call waited for when its context ended by its deadline. It wraps the cause of the context.
+type DeadlineError struct {
+	Err      error
+	Waiting  []int  // ranks of the communicator
+	Sentence string // with ranks of the view
+}
+
+func (e *DeadlineError) Error() string { return e.Err.Error() + ": " + e.Sentence }
+
+func (e *DeadlineError) Unwrap() error { return e.Err }
+
+// cause returns the cause of a context that has ended, with what a call on the communicator waits for if its deadline has passed.
+func (c *Comm) cause(ctx context.Context, w wire.Wait, ranks []int, d time.Duration) error {
+	cause, s := context.Cause(ctx), c.engine.stalls.Load()
+	if s == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return cause
+	}
+	c.mu.Lock()
+	if c.traced == nil {
+		c.mu.Unlock()
+		return cause
+	}
+	w.Rank, w.For, w.Call.Comm = uint32(c.viewRankLocked(c.rank)), uint64(max(d, 0)), c.id
+	for _, r := range ranks {
+		w.Peers = append(w.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(r))})
+	}
+	c.mu.Unlock()
+	return &DeadlineError{Err: cause, Waiting: ranks, Sentence: s.explain(w)}
+}
+
+// Cause implements [p2p.Owner].
+func (c *Comm) Cause(ctx context.Context, m p2p.Wait, begun int64) error {
+	kind := waitKinds[m.Kind]
+	w := wire.Wait{Kind: kind, Any: m.Peer == p2p.Any, Tag: m.Tag, Call: wire.Call{Type: m.Type, Count: uint64(m.Bytes)}}
+	var ranks []int
+	if !w.Any {
+		ranks = []int{m.Peer}
+	}
+	return c.cause(ctx, w, ranks, time.Duration(c.engine.clock.Now()-begun))
+}
+
+// Explain says what a call waited for that has timed out.
+func (c *Comm) Explain(e *TimeoutError) string {
+	s := c.engine.stalls.Load()
+	if s == nil {
+		return ""
+	}
+	w := wire.Wait{Kind: wire.WaitCollective, Call: e.Call, For: uint64(e.After)}
+	c.mu.Lock()
+	if c.traced != nil {
+		w.Rank = uint32(c.viewRankLocked(c.rank))
+		for _, late := range e.Waiting {
+			if rank, ok := c.RankOf(late.Rank); ok {
+				w.Peers = append(w.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(rank))})
+			}
+		}
+	}
+	c.mu.Unlock()
+	return s.explain(w)
+}
+
+// explain says what a call of this node waits for.
+func (s *stalls) explain(w wire.Wait) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Site = s.siteOf(&wait{wire: w})
+	return s.clusterLocked(w).About(int(w.Rank))
+}
