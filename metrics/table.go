@@ -49,7 +49,7 @@ var table = [...]row{
 	{"nexar_operation_wait_seconds_total", "Waiting time of calls for data of other ranks, sampled every 20 ms, for messages every 250 ms.", counter, operation, false},
 	{"nexar_operation_slowest_rank", "The rank that calls on open communicators have waited for longest.", gauge, operation, false},
 	{"nexar_operation_slowest_rank_wait_seconds", "The waiting time for that rank.", gauge, operation, false},
-	{"nexar_operation_algorithm_info", "1, with the algorithm and executor of the latest call.", gauge, operation + " algorithm", false},
+	{"nexar_operation_algorithm_info", "1, with the algorithm and executor of the latest successful call.", gauge, operation + " algorithm", false},
 	{"nexar_running_operations", "Calls in progress; for a cluster at most 32 of a node.", gauge, node, false},
 	{"nexar_longest_operation_seconds", "Time since the beginning of the longest of them, or 0.", gauge, node, false},
 

@@ -10,7 +10,7 @@ import (
 type Counter struct {
 	Op     string `json:"op"`             // as in Operation; empty for all, in a brief snapshot
 	Ranks  int    `json:"ranks"`          // of the communicators; 0 for calls of functions, which are counted together
-	Plan   string `json:"plan,omitempty"` // algorithm and executor of the latest call
+	Plan   string `json:"plan,omitempty"` // algorithm and executor of the latest successful call
 	Calls  uint64 `json:"calls"`
 	Failed uint64 `json:"failed,omitzero"` // of Calls
 	// Bytes counts the bytes of calls that have succeeded: those of vectors of this rank, of messages, or of arguments and results.

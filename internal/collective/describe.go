@@ -129,7 +129,7 @@ func Counters(counters map[engine.CallKind]*engine.Counter) (list []trace.Counte
 		c := trace.Counter{
 			Op: n.op, Ranks: n.ranks, Calls: k.Calls, Failed: k.Failed, Bytes: k.Bytes, Durations: k.Took.Trace(), Waited: k.Waits.Sum, WaitedFor: k.Waits.Ranks,
 		}
-		if k.Kind != 0 {
+		if k.Channels > 0 {
 			c.Plan = selector.PlanName(plan.Collective(k.Kind), int(k.Plan), int(k.Channels))
 		}
 		list = append(list, c)

@@ -13,8 +13,8 @@ import (
 type Counter struct {
 	CallKind
 	key                  uint32
-	Plan                 uint8 // of the latest call, as in wire.Call
-	Channels             uint16
+	Plan                 uint8  // of the latest successful call, as in wire.Call
+	Channels             uint16 // 0 before the first
 	Calls, Failed, Bytes uint64
 	Took                 recorder.Durations // see trace.Counter.Durations
 	Waits                recorder.Waits     // for ranks of the world
@@ -86,7 +86,9 @@ func (w *wait) countWait(d time.Duration) {
 
 // Merge adds the numbers of o.
 func (k *Counter) Merge(o *Counter) {
-	k.Plan, k.Channels = o.Plan, o.Channels
+	if o.Channels > 0 {
+		k.Plan, k.Channels = o.Plan, o.Channels
+	}
 	k.Calls, k.Failed, k.Bytes = k.Calls+o.Calls, k.Failed+o.Failed, k.Bytes+o.Bytes
 	k.Took.Merge(&o.Took)
 	k.Waits.Merge(&o.Waits)

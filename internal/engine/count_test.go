@@ -144,3 +144,19 @@ func TestCountWaits(t *testing.T) {
 		t.Errorf("after Close: %+v", got)
 	}
 }
+
+// TestMergeCounters: a counter without a successful call does not change the plan of another one.
+func TestMergeCounters(t *testing.T) {
+	kind := CallKind{Ranks: 2, Kind: 4}
+	all := make(counters)
+	for _, k := range []Counter{
+		{CallKind: kind, Plan: 3, Channels: 1, Calls: 2, Bytes: 8},
+		{CallKind: kind, Calls: 1, Failed: 1, Waits: recorder.Waits{Sum: 5}},
+		{CallKind: CallKind{Ranks: 3, Kind: 4}, Calls: 9},
+	} {
+		all.add(&k)
+	}
+	if got := all[kind]; len(all) != 2 || got.Plan != 3 || got.Channels != 1 || got.Calls != 3 || got.Failed != 1 || got.Bytes != 8 || got.Waits.Sum != 5 {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -209,7 +209,7 @@ func (c *Comm) watchLocked(now time.Time, ago time.Duration, occupied map[*link.
 	}
 	var late *Op
 	working := c.workingLocked()
-	c.calls.each(func(op *Op) { // It allocates nothing until a rank is queried.
+	c.calls.each(func(op *Op) { // It allocates lists of ranks only.
 		if stopped > 0 && !op.progressAt.IsZero() {
 			op.progressAt = op.progressAt.Add(stopped)
 		}
