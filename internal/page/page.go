@@ -40,6 +40,8 @@ const (
 	quietMax = 15 * time.Second
 	// formMax bounds the request with the ticket, in bytes.
 	formMax = 4 << 10
+	// formTime is the time in which it must arrive.
+	formTime = 10 * time.Second
 )
 
 // attempts limits wrong tickets: of one source 8 in a short time, then one in 6 seconds. A ticket of 80 bits cannot be guessed so.
@@ -152,6 +154,10 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
 		p.form(w, r, http.StatusForbidden, "This form was sent by another site.")
 		return
 	}
+	// A slow sender takes no place of the gate.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(formTime))
+	r.Body = http.MaxBytesReader(w, r.Body, formMax)
+	ticket := r.PostFormValue("ticket")
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)
 	attempt, err := p.gate.TryEnter(admission.SourceOf(addr.Addr()), true, func() {})
 	if err != nil {
@@ -159,9 +165,8 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
 		p.form(w, r, http.StatusTooManyRequests, "Too many wrong tickets: wait for six seconds.")
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, formMax)
 	now := time.Now()
-	if !p.key.checkTicket(r.PostFormValue("ticket"), now) {
+	if !p.key.checkTicket(ticket, now) {
 		attempt.Leave()
 		p.form(w, r, http.StatusUnauthorized, "This ticket is not valid, or no longer.")
 		return

@@ -45,7 +45,7 @@ func (w *world) answer() trace.Cluster {
 			s.Links = append(s.Links, trace.Link{Rank: peer, Transport: "tcp", Sent: bytes, Received: bytes})
 		}
 		s.Counters = []trace.Counter{{Op: "all_reduce", Bytes: s.Links[0].Sent}, {Op: "send", Bytes: s.Links[1].Sent}}
-		s.Process.Heap = 1 << 20
+		s.Process.Heap = 1_234_567
 		s.Operations = []trace.Operation{w.reduce(w.seq, 20*time.Millisecond, 5*time.Millisecond, trace.OK)}
 		if s = w.change(r, s); s != nil {
 			n.Missing, n.Snapshot = "", s
@@ -98,7 +98,7 @@ func TestNotes(t *testing.T) {
 func TestWorking(t *testing.T) {
 	w, m := newWorld(4, 2), Model{}
 	v := m.Add(w.answer(), w.now)
-	if v.Sentence != "All 4 ranks work" || v.Level != Calm || v.Rate != -1 || v.Memory != 4<<20 || len(v.Waits) > 0 {
+	if v.Sentence != "All 4 ranks work" || v.Level != Calm || v.Rate != -1 || v.Memory != 4*1_230_000 || len(v.Waits) > 0 {
 		t.Errorf("the first view is %+v", v)
 	}
 	w.pass(time.Second)
@@ -379,7 +379,7 @@ func TestAnHour(t *testing.T) {
 	}
 }
 
-// TestLarge: a view of 1,024 ranks has less than a megabyte.
+// TestLarge: a view of 1,024 ranks has less than 300 KB.
 func TestLarge(t *testing.T) {
 	w, m := newWorld(1024, 128), Model{}
 	began := time.Now()
@@ -390,7 +390,7 @@ func TestLarge(t *testing.T) {
 		v = m.Add(w.answer(), w.now)
 	}
 	text, err := json.Marshal(v)
-	if err != nil || len(text) > 1<<20 {
+	if err != nil || len(text) > 300_000 {
 		t.Errorf("the view has %d bytes, %v", len(text), err)
 	}
 	t.Logf("10 views of 1,024 ranks in %v, the last one has %d bytes", time.Since(began).Round(time.Millisecond), len(text))

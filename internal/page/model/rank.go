@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -112,8 +113,11 @@ func (n *node) rank(of *trace.Node, a *analysis, now time.Time) Rank {
 	if r.State == Late || r.State == NoAnswer || r.Since.IsZero() && r.State != Works {
 		r.Since = n.since
 	}
+	if r.State == Works && now.Sub(r.Since) < time.Second {
+		r.Since = time.Time{}
+	}
 	if s != nil {
-		r.Rate, r.Memory = n.move(s), s.Process.Heap
+		r.Rate, r.Memory = threeDigits(n.move(s)), uint64(threeDigits(float64(s.Process.Heap)))
 	}
 	return r
 }
@@ -123,10 +127,10 @@ func (r *Rank) in(o *trace.Operation, now time.Time) {
 	r.Call, r.Busy, r.Plan, r.Site, r.Words = o.What(), true, o.Plan, o.Site, "in a call"
 	// The duration does not depend on the clock of the node.
 	r.Since = now.Add(-o.Duration).Truncate(100 * time.Millisecond)
+	r.For = o.WaitsFor()
 	if o.Rounds > 1 {
 		r.Round = fmt.Sprintf("%d of %d", o.Round, o.Rounds)
 	}
-	r.For = o.WaitsFor()
 }
 
 // last describes the last call of a rank that is in none.
@@ -161,6 +165,15 @@ func (n *node) compare(of *trace.Node) {
 			n.offset = 0
 		}
 	}
+}
+
+// threeDigits rounds a number, so that a browser gets less of it and less often.
+func threeDigits(x float64) float64 {
+	if x < 1000 {
+		return math.Round(x)
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(x))-2)
+	return math.Round(x/unit) * unit
 }
 
 // move returns the bytes per second of the calls of a node since its snapshot before, or -1.

@@ -75,23 +75,22 @@ func (s State) level() Level {
 	return Calm
 }
 
-// A Rank is one node.
+// A Rank is one node. Fields without a value are not in its JSON, of which a browser gets much.
 type Rank struct {
-	Node   string // NodeID in hexadecimal: the same as long as the process lives
-	Rank   int    // -1: none
-	PID    string
-	State  State
-	Words  string    // the state with its reason: "3 ranks wait for it"
-	Since  time.Time // of the state, or of the call if it works; zero: not known
-	Call   string    // that is running: "all_reduce #812 (2 × float32, sum)"; or what it did last
-	Busy   bool      // Call is running
-	Plan   string    // algorithm of Call
-	Round  string    // "1 of 2"
-	For    string    // the ranks that Call waits for: "rank 7"
-	Site   string    // file and line of the program: of Call or, if it is in none, of its main goroutine
-	Rate   float64   // bytes per second; -1: not known yet
-	Memory uint64    // bytes of the heap; 0: not known
-	Links  int
+	Node   string    `json:"-"` // NodeID in hexadecimal: the same as long as the process lives
+	Rank   int       // -1: none
+	PID    string    `json:",omitzero"`
+	State  State     `json:",omitzero"`
+	Words  string    `json:",omitzero"` // the state with its reason: "in no call; others wait for it"
+	Since  time.Time `json:",omitzero"` // of the state, or of the call if it works; zero: not known, or for less than a second
+	Call   string    `json:",omitzero"` // that is running: "all_reduce #812 (2 × float32, sum)"; or what it did last
+	Busy   bool      `json:",omitzero"` // Call is running
+	Plan   string    `json:",omitzero"` // algorithm of Call
+	Round  string    `json:",omitzero"` // "1 of 2"
+	For    string    `json:"-"`         // the ranks that Call waits for: "rank 7"
+	Site   string    `json:",omitzero"` // file and line of the program: of Call or, if it is in none, of its main goroutine
+	Rate   float64   `json:",omitzero"` // bytes of calls per second, of three digits; -1: not known yet
+	Memory uint64    `json:",omitzero"` // bytes of the heap, of three digits; 0: not known
 }
 
 // A Wait says that ranks wait for others in the same call.

@@ -225,7 +225,7 @@ function drawHost(e, h, parts, unfolded) {
   attribute(e.button, "data-level", h.Level);
   text(words, h.Words);
   text(pace, h.Rate > 0 ? rate(h.Rate) : "");
-  const list = h.Ranks.map((name) => parts[name]).filter(Boolean);
+  const names = h.Ranks.filter((name) => parts[name]), list = names.map((name) => parts[name]);
   rows(cells, list, () => cell("works"), (c, r) => {
     if (c.dataset.state !== r.State) {
       c.dataset.state = r.State;
@@ -238,22 +238,22 @@ function drawHost(e, h, parts, unfolded) {
   const seen = new Set();
   let before = e.body.firstElementChild;
   if (unfolded) {
-    for (const r of list) {
-      seen.add(r.Node);
-      let row = e.ranks.get(r.Node);
+    for (const name of names) {
+      seen.add(name);
+      let row = e.ranks.get(name);
       if (!row) {
         row = newRank();
-        e.ranks.set(r.Node, row);
+        e.ranks.set(name, row);
       }
       if (row.previousElementSibling !== before) before.after(row);
       before = row;
-      drawRank(row, r);
+      drawRank(row, parts[name]);
     }
   }
-  for (const [node, row] of e.ranks) {
-    if (!seen.has(node)) {
+  for (const [name, row] of e.ranks) {
+    if (!seen.has(name)) {
       row.remove();
-      e.ranks.delete(node);
+      e.ranks.delete(name);
     }
   }
   e.unfolded = unfolded;
