@@ -55,7 +55,7 @@ func (s *pageServer) start(w io.Writer, title, command string, log *slog.Logger)
 		fmt.Fprintf(w, "%s: for a ticket: %s\n", title, command)
 	}
 	if !addr.IP.IsLoopback() {
-		fmt.Fprintf(w, "%s: note: who can read the network can read the page and its tickets: use --http %d and 'ssh -L %[2]d:127.0.0.1:%[2]d' instead\n", title, addr.Port)
+		fmt.Fprintf(w, "%s: note: readers of the network can read the page and its tickets: use --http %d and 'ssh -L %[2]d:127.0.0.1:%[2]d' instead\n", title, addr.Port)
 	}
 }
 

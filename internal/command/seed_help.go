@@ -51,8 +51,8 @@ A CA OF YOUR OWN
   read only at the start.
 
 THE PAGE
-  With --http the seed shows the cluster in a browser: what each rank does, which
-  ranks wait for which others, links, throughput, and who has joined and gone.
+  With --http the seed shows the cluster in a browser: calls and states of all ranks,
+  their waits for others, links, throughput, and the history of the world.
   "--http 8080" listens at 127.0.0.1; from another computer, use
   "ssh -L 8080:127.0.0.1:8080 HOST". The browser asks for a ticket, which "nexar
   ticket" prints; on a terminal the seed prints one, too. The page changes nothing,

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// answerMax is the time in which a node must answer, so that a stopped one does not delay what is said of the others.
+	// answerMax limits the wait for a node, so that a stopped one does not delay the state of the others.
 	answerMax = 500 * time.Millisecond
 	// longMax is the largest number of nodes that are asked for long snapshots.
 	longMax = 64

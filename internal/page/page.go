@@ -1,5 +1,5 @@
-// Package page serves a page that shows a cluster while it works: what each rank does, who waits for whom, and who is late. The page needs no
-// other host, and changes nothing in the cluster.
+// Package page serves a page that shows a cluster at work: the call and the state of each rank, its waits for others, and late ranks. The page needs
+// no other host, and changes nothing in the cluster.
 //
 // A browser enters with a ticket, which [Key.Ticket] makes of the token of the cluster, and gets a cookie for 12 hours. Without it the
 // page answers every request but that for its form with the status 401, and says nothing of the cluster.
@@ -34,13 +34,13 @@ var static embed.FS
 const (
 	// viewersMax bounds the browsers that are served at a time.
 	viewersMax = 256
-	// writeMax is the time in which a browser must take a message. A browser that reads nothing is disconnected then.
+	// writeMax limits the time to write a message. A browser that reads nothing is disconnected then.
 	writeMax = 10 * time.Second
 	// quietMax is the time after which a comment is sent, so that a browser that has gone is noticed.
 	quietMax = 15 * time.Second
 	// formMax bounds the request with the ticket, in bytes.
 	formMax = 4 << 10
-	// formTime is the time in which it must arrive.
+	// formTime limits the time until it has arrived.
 	formTime = 10 * time.Second
 )
 
@@ -202,7 +202,7 @@ func (p *Page) view() (leave func(), fresh <-chan struct{}, err error) {
 	}, fresh, nil
 }
 
-// events streams the state to a browser, and then what changes.
+// events streams the state to a browser, and then its changes.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	leave, fresh, err := p.view()
 	if err != nil {

@@ -256,7 +256,7 @@ func TestViewers(t *testing.T) {
 			}
 		}
 		time.Sleep(writeMax)
-		// What was written before is read; then the connection ends.
+		// It reads the first bytes; then the connection ends.
 		silent.SetReadDeadline(time.Now().Add(time.Minute))
 		if _, err := io.Copy(io.Discard, silent); err != nil {
 			t.Errorf("the browser that reads nothing is connected: %v", err)

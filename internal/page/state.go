@@ -10,12 +10,12 @@ import (
 	"github.com/nexar-go/nexar/internal/page/model"
 )
 
-// A state has the parts of the newest view, as JSON, and the version in which each has changed last. A browser that has a
+// A state has the parts of the newest view, as JSON, and for each the version of its last change. A browser that has a
 // version gets the parts that have changed since, however many views it has missed. So a state needs as much memory as one view.
 type state struct {
 	mu      sync.Mutex
 	version uint64
-	whole   uint64 // the version in which parts were removed last: browsers with an earlier one get all parts
+	whole   uint64 // the version of the last removal of parts: browsers with an earlier one get all parts
 	parts   map[string]part
 	names   []string      // of parts, sorted
 	changed chan struct{} // closed with the next version

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/internal/page/model"
 )
 
-// A browser has what the script of the page keeps.
+// A browser has the variables of the script of the page.
 type browser struct {
 	version uint64
 	parts   map[string]json.RawMessage
@@ -63,7 +63,7 @@ func TestStateOfBrowsers(t *testing.T) {
 				t.Fatalf("step %d: a browser has %s, want %s", step, browsers[i].parts, want.parts)
 			}
 		}
-		late := browser{version: uint64(r.IntN(2000))} // of another run of the page, whose number fits
+		late := browser{version: uint64(r.IntN(2000))} // of another run of the page
 		if late.version > s.version {
 			if late.read(t, s); !reflect.DeepEqual(late.parts, want.parts) {
 				t.Fatalf("step %d: a browser with version %d has %s, want %s", step, late.version, late.parts, want.parts)
@@ -72,7 +72,7 @@ func TestStateOfBrowsers(t *testing.T) {
 	}
 }
 
-// TestStateSendsDifferences: a message has only what has changed.
+// TestStateSendsDifferences: a message has only changed parts.
 func TestStateSendsDifferences(t *testing.T) {
 	v := model.View{Hosts: []model.Host{{Name: "a", Ranks: []model.Rank{{Node: "1"}, {Node: "2"}}}}}
 	s := newState()

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// TicketLife is the time for which a ticket is valid, at least. It is valid for up to twice as long.
+	// TicketLife is the shortest life of a ticket. The longest is twice as long.
 	TicketLife = 10 * time.Minute
 	// sessionLife is the time after which a browser needs another ticket.
 	sessionLife = 12 * time.Hour

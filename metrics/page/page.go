@@ -1,4 +1,4 @@
-// Package page shows a cluster in a browser: what each rank does, which ranks wait for which others, and who is late. "nexar seed --http" and
+// Package page shows a cluster in a browser: the call and the state of each rank, its waits for others, and late ranks. "nexar seed --http" and
 // "nexar run --http" serve the same page without a line in the program.
 //
 //	h, err := page.New(nexar.Config{})

@@ -121,7 +121,7 @@ func (b *tab) sentence() string {
 	return value[string](b, "document.getElementById('sentence')?.textContent ?? ''")
 }
 
-// limit is the time in which the page must say what has happened. It is 2 s on a machine that is not busy; the test prints the real times.
+// limit is the longest time until an event stands on the page. On a machine that is not busy it is 2 s; the tests print the real times.
 const limit = 20 * time.Second
 
 // await waits until the sentence has all parts, and returns the time since began.

@@ -128,7 +128,7 @@ func (j *job) process(b *tab, rank int) *exec.Cmd {
 	return nil
 }
 
-// TestCluster runs a cluster of 16 processes. What happens to it stands on the page.
+// TestCluster runs a cluster of 16 processes. Its events stand on the page.
 func TestCluster(t *testing.T) {
 	b := newTab(t)
 	j := startJob(t)

@@ -65,7 +65,7 @@ func TestRoles(t *testing.T) {
 		t.Errorf("a screen reader has heard %q, want the sentence", said)
 	}
 
-	// Tab goes through the controls in the order in which they are seen.
+	// Tab goes through the controls in their visible order.
 	var order []string
 	b.do(chromedp.Evaluate[chromedp.Void]("document.activeElement.blur(); void 0"))
 	for range 9 {
@@ -92,7 +92,7 @@ func TestRoles(t *testing.T) {
 	b.picture("late-narrow", 390)
 }
 
-// TestMarkup: names of peers are text, whatever is in them.
+// TestMarkup: names of peers are text, also with markup in them.
 func TestMarkup(t *testing.T) {
 	f := newFake(4, 2)
 	evil := `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>&amp;`
@@ -134,7 +134,7 @@ func TestThousand(t *testing.T) {
 	if rows := value[int](b, "document.querySelectorAll('tr.rank').length"); rows != 1024 {
 		t.Errorf("%d ranks are shown, want all", rows)
 	}
-	// The longest time in which the page could not react, while all of them change at each answer.
+	// The longest pause of the page, while all of them change at each answer.
 	f.set(func(f *fake) { f.silent = -1 })
 	b.await(time.Now(), limit, "All 1024 ranks work")
 	longest := run(b, chromedp.Evaluate[float64](`new Promise((done) => {

@@ -10,13 +10,13 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// calls are the collectives whose timelines are shown: the newest one, and the slowest of the last minutes.
+// calls are the collectives with a timeline: the newest one, and the slowest of the last minutes.
 type calls struct {
 	newest *Call
 	slow   []*Call // the largest delay first
 }
 
-// slowKept is the time for which a slow call is shown.
+// slowKept limits the age of slow calls.
 const slowKept = 10 * time.Minute
 
 // waits reports whether a call runs for longer than usual.
@@ -123,7 +123,7 @@ func (c *Call) finish() {
 	slices.SortFunc(c.Spans, func(a, b Span) int { return cmp.Compare(a.Rank, b.Rank) })
 }
 
-// words describes a call whose ranks are sorted by their starts, the last one first.
+// words describes a call. Its spans are sorted by their starts, the last one first.
 func (c *Call) words(missing []int) {
 	all, last := len(c.Spans), c.Spans[0]
 	before := c.Spans[min(1, all-1)].Start

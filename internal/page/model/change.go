@@ -24,7 +24,7 @@ func changes(c *trace.Cluster, now time.Time) []Change {
 	return list
 }
 
-// describe returns what a change was, and how urgent.
+// describe returns a sentence for a change, and its level.
 func describe(c *trace.Change) (words string, level Level) {
 	who := fmt.Sprintf("Rank %d", c.Rank)
 	if c.Name != "" {

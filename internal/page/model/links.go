@@ -76,7 +76,7 @@ func busier(a, b *Link) int {
 	return cmp.Or(cmp.Compare(btoi(b.Notes != ""), btoi(a.Notes != "")), cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Sent, a.Sent), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 }
 
-// notes describes what is wrong with a link.
+// notes describes the problems of a link.
 func notes(l *trace.Link) string {
 	var parts []string
 	if l.Stalled > 0 {

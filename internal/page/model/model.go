@@ -14,7 +14,7 @@ import (
 // ratesStep is the time of a point of View.Rates.
 const ratesStep = 2 * time.Second
 
-// A Model remembers what the next View needs of the answers before. Its zero value is ready.
+// A Model makes a View of each answer, and remembers parts of it for the next one. Its zero value is ready.
 type Model struct {
 	nodes map[string]*node // by NodeID
 	calls calls
@@ -22,7 +22,7 @@ type Model struct {
 	view  View
 }
 
-// A node is what a Model remembers of a node.
+// A node has the memory of a Model for one node.
 type node struct {
 	state State
 	since time.Time // of the state
@@ -100,7 +100,7 @@ func (m *Model) Add(c trace.Cluster, now time.Time) View {
 	return v
 }
 
-// addRate adds a rate to a bounded series of the last minutes, in which each point is the mean of the rates of its time.
+// addRate adds a rate to a bounded series of the last minutes. Each point is the mean of the rates of its time.
 func addRate(rates []Rate, bytes float64, now time.Time) []Rate {
 	if bytes < 0 {
 		return rates

@@ -76,7 +76,7 @@ func rank(t *testing.T, v View, number int) Rank {
 	return Rank{}
 }
 
-// TestNotes: links with problems come first, with what has happened to them.
+// TestNotes: links with problems come first, with a description of these.
 func TestNotes(t *testing.T) {
 	w, m := newWorld(4, 2), Model{}
 	w.change = func(r int, s *trace.Snapshot) *trace.Snapshot {

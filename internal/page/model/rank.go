@@ -14,7 +14,7 @@ import (
 // each other for less.
 const patience = time.Second
 
-// An analysis has what the findings of an answer say about ranks.
+// An analysis has the findings of an answer, and the states of ranks in them.
 type analysis struct {
 	epoch    uint64
 	findings []trace.Finding
@@ -77,7 +77,7 @@ func (a *analysis) waits(o *trace.Operation) bool {
 	return a.stuck && o.Duration >= patience && len(o.Waiting) > 0
 }
 
-// rank returns what is shown of a node, and keeps what the next answer needs.
+// rank returns the view of a node, and keeps its counts for the next answer.
 func (n *node) rank(of *trace.Node, a *analysis, now time.Time) Rank {
 	r := Rank{Node: of.Node, Rank: of.Rank, PID: of.Name[strings.LastIndexByte(of.Name, ':')+1:], State: Works, Rate: -1}
 	s := of.Snapshot
@@ -195,7 +195,7 @@ func (n *node) move(s *trace.Snapshot) float64 {
 	return n.rate
 }
 
-// groups returns who waits for whom, the ranks of one call together.
+// groups returns the waits of ranks for others, with the ranks of one call together.
 func (a *analysis) groups(c *trace.Cluster, now time.Time) []Wait {
 	type group struct{ call, whom string }
 	by, who := make(map[group]*Wait), make(map[group][]int)

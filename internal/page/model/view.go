@@ -2,7 +2,7 @@ package model
 
 import "time"
 
-// A View is what is shown of a cluster at one moment. Its texts are whole sentences or phrases, and may have names from peers.
+// A View shows a cluster at one moment. Its texts are whole sentences or phrases, and may have names from peers.
 type View struct {
 	Sentence string   // the state of the whole cluster
 	More     []string // other findings, the most important first
@@ -48,7 +48,7 @@ type Host struct {
 	Ranks []Rank // by rank
 }
 
-// A State is what a rank does, in one word.
+// A State of a rank, in one word.
 type State string
 
 // States of ranks.
@@ -75,7 +75,7 @@ func (s State) level() Level {
 	return Calm
 }
 
-// A Rank is one node. Fields without a value are not in its JSON, of which a browser gets much.
+// A Rank is one node. Its JSON leaves out fields without a value, since a browser gets thousands of ranks.
 type Rank struct {
 	Node   string    `json:"-"` // NodeID in hexadecimal: the same as long as the process lives
 	Rank   int       // -1: none
@@ -83,7 +83,7 @@ type Rank struct {
 	State  State     `json:",omitzero"`
 	Words  string    `json:",omitzero"` // the state with its reason: "in no call; others wait for it"
 	Since  time.Time `json:",omitzero"` // of the state, or of the call if it works; zero: not known, or for less than a second
-	Call   string    `json:",omitzero"` // that is running: "all_reduce #812 (2 × float32, sum)"; or what it did last
+	Call   string    `json:",omitzero"` // that is running, or else the last one: "all_reduce #812 (2 × float32, sum)"
 	Busy   bool      `json:",omitzero"` // Call is running
 	Plan   string    `json:",omitzero"` // algorithm of Call
 	Round  string    `json:",omitzero"` // "1 of 2"
@@ -137,7 +137,7 @@ type Rate struct {
 type Call struct {
 	Key     string // the same as long as the call is shown
 	Title   string // "all_reduce #812 (2 × float32, sum)"
-	Words   string // what the timeline shows, in sentences
+	Words   string // the timeline in sentences
 	Running bool
 	Start   time.Time // of the first rank
 	Length  time.Duration

@@ -83,7 +83,7 @@ func TestViewersShare(t *testing.T) {
 	})
 }
 
-// TestFailedPoll: the view of a seed that does not answer keeps what was known, and says why.
+// TestFailedPoll: the view of a silent seed keeps the last answer, and has the reason.
 func TestFailedPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last model.View
