@@ -82,19 +82,24 @@ type SeedConfig struct {
 	// can join here or are redirected to the leading seed. Otherwise the status is 503, with the reason
 	// as text.
 	Health string
-	// Progress, if not nil, is called for each node that joins or goes. Calls do not overlap. Progress
-	// must not close the Seed, since Close waits for it.
+	// Progress, if not nil, is called for each node that joins or goes and, at growing intervals, while nodes wait for a world that
+	// forms; without it these waits are logged. Calls do not overlap. Progress must not close the Seed, since Close waits for it.
 	Progress func(SeedEvent)
 	// Log receives the events of the seed. Nil, the default, logs warnings and errors to
 	// slog.Default, and NEXAR_LOG changes that, as for Config.Log.
 	Log *slog.Logger
 }
 
-// A SeedEvent reports that a node has joined, reconnected or gone, or that another seed leads.
+// A SeedEvent reports that a node has joined, reconnected or gone, that another seed leads, or what a world waits for.
 type SeedEvent struct {
 	// Leader, if not empty, is the address of the seed that leads from now on. The other fields are
 	// zero then. Only the leading seed reports nodes.
 	Leader string
+
+	// Forming, if not empty, is a sentence that says which nodes the forming world waits for, for the time Waited so far. The
+	// other fields are zero then.
+	Forming string
+	Waited  time.Duration
 
 	Node NodeID
 	Name string // of the process: "hostname:pid"
@@ -204,11 +209,12 @@ func startSeed(ctx context.Context, cfg SeedConfig, token pki.Token) (*Seed, err
 	if err != nil {
 		return nil, err
 	}
+	log := cmp.Or(cfg.Log, env.Log, settings.Warnings(slog.Default()))
 	s, err := node.StartSeed(node.SeedConfig{
 		Listen: cmp.Or(host.WithPort(cfg.Listen, SeedPort), defaultListen), Transports: use, StateDir: cfg.StateDir, Open: cfg.Consensus, Peers: host.WithPorts(cfg.Peers, SeedPort), ForgetState: cfg.ForgetState, PeerToken: peerToken, Advertise: host.WithPort(cfg.Advertise, SeedPort), Token: token, Issuer: issuer, World: cfg.World,
 		Elastic: elastic.Elastic, Min: elastic.ElasticMin, Max: elastic.ElasticMax,
-		FormTimeout: cfg.FormTimeout, Progress: cfg.follow, Health: cfg.Health,
-		Log: cmp.Or(cfg.Log, env.Log, settings.Warnings(slog.Default())),
+		FormTimeout: cfg.FormTimeout, Progress: func(e server.Event) { cfg.follow(e, log) }, Health: cfg.Health,
+		Log: log,
 	})
 	if err != nil {
 		return nil, err
@@ -256,12 +262,15 @@ func (cfg *SeedConfig) elastic() (seedEnv, error) {
 }
 
 // follow reports progress.
-func (cfg *SeedConfig) follow(e server.Event) {
-	if cfg.Progress == nil {
+func (cfg *SeedConfig) follow(e server.Event, log *slog.Logger) {
+	switch {
+	case cfg.Progress == nil && e.Forming != "":
+		log.Warn(e.Forming, "waited", e.Waited)
 		return
-	}
-	if e.Leader != "" {
-		cfg.Progress(SeedEvent{Leader: e.Leader})
+	case cfg.Progress == nil:
+		return
+	case e.Leader != "" || e.Forming != "":
+		cfg.Progress(SeedEvent{Leader: e.Leader, Forming: e.Forming, Waited: e.Waited})
 		return
 	}
 	cfg.Progress(SeedEvent{

@@ -43,6 +43,9 @@ type Node struct {
 	OffsetError time.Duration `json:"offset_error,omitempty"`
 }
 
+// Unconnected is the reason in Node.Missing of a node of a world that forms, if it lacks connections to others.
+const Unconnected = "waits for connections to other nodes"
+
 // A Change is what a new view changes for one node, or an event of the whole world.
 type Change struct {
 	Time  time.Time `json:"time"`  // by the clock of the seed

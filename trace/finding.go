@@ -109,6 +109,17 @@ func (c *Cluster) forming() Finding {
 	f := Finding{State: Forming, Text: fmt.Sprintf("The world forms: %d of %s", c.Joined, agree(strconv.Itoa(c.World), c.Joined, "has joined", "have joined"))}
 	if c.Epoch > 0 {
 		f.Text = fmt.Sprintf("The world forms: all %s have joined, and connect to each other", nodes(c.World))
+		a := c.world()
+		var late []int
+		for _, n := range c.Nodes {
+			if n.Rank >= 0 && n.Missing == Unconnected {
+				late = append(late, n.Rank)
+			}
+		}
+		if len(late) > 0 && len(late) < c.World {
+			f.Ranks = some(late)
+			f.Text += "; " + a.has(late) + " not connected to all others"
+		}
 		return f
 	}
 	joined := make(map[int]bool)

@@ -132,6 +132,10 @@ func TestSentence(t *testing.T) {
 			"The world forms: 1 of 4294967295 has joined; ranks 0–6 and 8–65535 are missing"},
 		"any rank":    {Cluster{World: 4, Joined: 1, Nodes: []Node{{Rank: -1}}}, Forming, "The world forms: 1 of 4 has joined"},
 		"all is here": {Cluster{World: 2, Joined: 2, Epoch: 1}, Forming, "The world forms: all 2 nodes have joined, and connect to each other"},
+		"some connect": {Cluster{World: 4, Joined: 4, Epoch: 1, Nodes: []Node{{Rank: 0}, {Rank: 1, Missing: Unconnected, Name: "b:1"}, {Rank: 2, Name: "a:1"}, {Rank: 3, Missing: Unconnected, Name: "b:2"}}}, Forming,
+			"The world forms: all 4 nodes have joined, and connect to each other; ranks 1 and 3 on host b have not connected to all others"},
+		"all connect": {Cluster{World: 2, Joined: 2, Epoch: 1, Nodes: []Node{{Rank: 0, Missing: Unconnected}, {Rank: 1, Missing: Unconnected}}}, Forming,
+			"The world forms: all 2 nodes have joined, and connect to each other"},
 		"a loss": {func() Cluster {
 			c := sized(3, func(int) ([]Operation, bool) { return []Operation{receive(-1, time.Second)}, true })
 			c.SeedTime = at(0).Add(26 * time.Hour)

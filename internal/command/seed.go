@@ -299,6 +299,9 @@ func describe(e nexar.SeedEvent) string {
 	if e.Leader != "" {
 		return fmt.Sprintf("the seed at %s leads", e.Leader)
 	}
+	if e.Forming != "" {
+		return fmt.Sprintf("%s (for %v)", e.Forming, e.Waited)
+	}
 	node := fmt.Sprintf("%s at %s", e.Name, e.Addr)
 	if e.Rank >= 0 {
 		node = fmt.Sprintf("rank %d, %s,", e.Rank, node)

@@ -34,6 +34,7 @@ func (c Candidate) String() string {
 // of them.
 type Progress struct {
 	Joined, World uint32
+	Waited        uint32 // ms since the wait began, if the node is to log it; else 0
 	Candidates    []Candidate
 }
 
@@ -41,7 +42,7 @@ type Progress struct {
 func (p Progress) String() string {
 	text := fmt.Sprintf("%d of %d nodes joined", p.Joined, p.World)
 	if len(p.Candidates) > 0 {
-		text += ": " + p.names()
+		text += ": " + p.Names()
 	}
 	return text
 }
@@ -49,8 +50,8 @@ func (p Progress) String() string {
 // listMax bounds the nodes that an error names.
 const listMax = 16
 
-// names lists the candidates.
-func (p Progress) names() string {
+// Names lists the first candidates.
+func (p Progress) Names() string {
 	var names []string
 	for _, c := range p.Candidates[:min(len(p.Candidates), listMax)] {
 		names = append(names, c.String())
@@ -105,6 +106,34 @@ type NotFormedError struct {
 
 func (e *NotFormedError) Error() string { return e.Err.Error() }
 func (e *NotFormedError) Unwrap() error { return e.Err }
+
+// Awaited returns the Progress for the logs of nodes and, for each host, the node that logs it. In the phase Connecting the Progress
+// has the number of connected nodes, and the others as Candidates, and a host with such nodes logs it by one of them.
+func (f *Formation) Awaited() (p Progress, loggers []NodeID) {
+	p = f.Progress()
+	if f.phase == Connecting {
+		p = f.progress(isLate)
+		p.Joined = p.World - p.Joined
+	}
+	byHost := make(map[string]place)
+	for _, at := range f.places {
+		if old, known := byHost[at.node.Host]; !known || f.phase == Connecting && old.ready && !at.ready {
+			byHost[at.node.Host] = at
+		}
+	}
+	for _, at := range f.places {
+		if byHost[at.node.Host].node.ID == at.node.ID {
+			loggers = append(loggers, at.node.ID)
+		}
+	}
+	return p, loggers
+}
+
+// IsConnected reports whether a member has reported Ready.
+func (f *Formation) IsConnected(id NodeID) bool {
+	i := f.index(id)
+	return i >= 0 && f.places[i].ready
+}
 
 // Progress returns the nodes that have joined, in the order of their ranks once these are
 // assigned, and before that in the order of joining.

@@ -183,7 +183,7 @@ func (f *Formation) Abort(reason error) Step {
 		return Step{}
 	}
 	if p := f.Progress(); f.phase == Gathering && p.Joined > 0 {
-		reason = fmt.Errorf("%w; %d of %d nodes had joined: %s; missing %s", reason, p.Joined, p.World, p.names(), p.Missing())
+		reason = fmt.Errorf("%w; %d of %d nodes had joined: %s; missing %s", reason, p.Joined, p.World, p.Names(), p.Missing())
 	}
 	return f.fail(reason)
 }
@@ -196,13 +196,13 @@ func (f *Formation) Tick(now time.Time) Step {
 	within := f.deadline.Sub(f.started)
 	if f.phase == Connecting {
 		late := f.progress(isLate)
-		return f.fail(fmt.Errorf("all %d nodes joined, but within %v these did not reach all others: %s", f.world, within, late.names()))
+		return f.fail(fmt.Errorf("all %d nodes joined, but within %v these did not reach all others: %s", f.world, within, late.Names()))
 	}
 	if len(f.places) == 0 {
 		return f.fail(fmt.Errorf("0 of %d nodes joined within %v", f.world, within))
 	}
 	p := f.Progress()
-	return f.fail(fmt.Errorf("%d of %d nodes joined within %v: %s; missing %s", p.Joined, p.World, within, p.names(), p.Missing()))
+	return f.fail(fmt.Errorf("%d of %d nodes joined within %v: %s; missing %s", p.Joined, p.World, within, p.Names(), p.Missing()))
 }
 
 // Phase returns the progress of the formation.

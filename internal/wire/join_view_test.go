@@ -54,7 +54,7 @@ func TestJoinViewDoesNotTrustItsCount(t *testing.T) {
 func FuzzJoinView(f *testing.F) { fuzzJoin(f, joinViews...) }
 
 var joinProgresses = []JoinMessage{
-	JoinProgress{Joined: 3, World: 4},
+	JoinProgress{Joined: 3, World: 4, Waited: 3000},
 	JoinProgress{Joined: 2, World: 4, Candidates: []membership.Candidate{{ID: id16(1), Rank: 3, Name: "a:1", Addr: "10.0.0.1:7000"}, {ID: id16(2), Rank: AnyRank}}},
 	JoinProgress{},
 }

@@ -8,7 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -91,74 +91,83 @@ func TestUnknownHostIsNamedOnce(t *testing.T) {
 	}
 }
 
-// A node warns while its world is forming. Each warning contains the number of nodes that have
-// joined, and the missing ones.
+// A node warns, when its seed asks for it, that its world is forming. Each warning contains what the world, or this node, waits for.
 func TestWarnsOfFormingWorld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		log, warnings := lines()
-		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log})
-		s.World = 3
-		s.handle(wire.JoinProgress{Joined: 1, World: 3, Candidates: []membership.Candidate{{Rank: 2, Name: "a:1", Addr: "10.0.0.1:1"}}})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		if _, _, err := s.Begin(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("error %v, want that the time is over", err)
+	log, warnings := lines()
+	s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log})
+	s.World = 3
+	check := func(m wire.JoinProgress, want ...string) {
+		t.Helper()
+		before := len(warnings(""))
+		if err := s.handle(m); err != nil {
+			t.Fatal(err)
 		}
-		got := warnings("world is still forming")
-		checkIntervals(t, got, "3s", "9s")
-		for _, want := range []string{"joined=1", "world=3", `missing="2 (rank 0, 1)"`, "seed=10.0.0.9:7946"} {
-			if !strings.Contains(got[0], want) {
-				t.Errorf("warning %q, want it to contain %s", got[0], want)
+		got := warnings("")[before:]
+		if len(want) == 0 && len(got) == 0 {
+			return
+		}
+		if len(got) != 1 || len(want) == 0 {
+			t.Fatalf("after %+v: warnings %q, want one: %v", m, got, len(want) > 0)
+		}
+		for _, text := range append(want, "seed=10.0.0.9:7946", "world is still forming") {
+			if !strings.Contains(got[0], text) {
+				t.Errorf("warning %q, want it to contain %s", got[0], text)
 			}
 		}
-		spare := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log, Spare: true})
-		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		spare.Begin(ctx, 0)
-		if now := warnings("forming"); len(now) != len(got) {
-			t.Errorf("a spare warns: %q", now[len(got):])
-		}
-	})
+	}
+	m := wire.JoinProgress{Joined: 1, World: 3, Candidates: []membership.Candidate{{Rank: 2, Name: "a:1", Addr: "10.0.0.1:1"}}}
+	check(m)
+	m.Waited = 3000
+	check(m, "waited=3s", "joined=1", "world=3", `missing="2 (rank 0, 1)"`)
+
+	v := membership.View{Epoch: 1}
+	for rank := range 14 {
+		v.Nodes = append(v.Nodes, membership.Node{ID: membership.NodeID{byte(rank + 1)}, Name: fmt.Sprintf("h%d:1", rank), Addrs: []string{fmt.Sprintf("10.0.0.%d:1", rank)}})
+	}
+	s.mu.Lock()
+	s.view = v
+	s.mu.Unlock()
+	var missing []int
+	for rank := 2; rank < 14; rank++ {
+		missing = append(missing, rank)
+	}
+	stop := s.WarnOfLinks(v, func() []int { return missing })
+	late := wire.JoinProgress{Joined: 12, World: 14, Waited: 9000, Candidates: m.Candidates}
+	check(late, "waited=9s", "this node waits for connections", "rank 11 10.0.0.11:1 (h11:1), and 2 more\"")
+	missing = missing[:1]
+	check(late, "missing=\"rank 2 10.0.0.2:1 (h2:1)\"")
+	stop()
+	check(late, "other nodes wait for theirs", "waiting=\"rank 2 10.0.0.1:1 (a:1), and 1 more\"")
+	if err := s.handle(wire.JoinFormed{Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	check(late)
 }
 
-// With a complete view, a node warns of the nodes that are not connected to it, until the last is.
+// An invited node warns of the nodes that are not connected to it, until the last is.
 func TestWarnsOfMissingLinks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, warnings := lines()
 		s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log})
-		var v membership.View
-		var mu sync.Mutex
-		var missing []int
-		set := func(ranks []int) {
-			mu.Lock()
-			defer mu.Unlock()
-			missing = ranks
-		}
-		for rank := range 14 {
-			v.Nodes = append(v.Nodes, membership.Node{ID: membership.NodeID{byte(rank)}, Name: fmt.Sprintf("h%d:1", rank), Addrs: []string{fmt.Sprintf("10.0.0.%d:1", rank)}})
-			if rank > 1 {
-				missing = append(missing, rank)
-			}
-		}
+		s.invited.Number = 1
+		v := membership.View{Nodes: []membership.Node{{ID: membership.NodeID{1}, Name: "h:1", Addrs: []string{"10.0.0.1:1"}}}}
+		var connected atomic.Bool
 		stop := s.WarnOfLinks(v, func() []int {
-			mu.Lock()
-			defer mu.Unlock()
-			return missing
+			if connected.Load() {
+				return nil
+			}
+			return []int{0}
 		})
-		time.Sleep(4 * time.Second)
-		set(missing[:1])
-		time.Sleep(6 * time.Second)
-		set(nil)
+		time.Sleep(10 * time.Second)
+		connected.Store(true)
 		time.Sleep(time.Minute)
-		set([]int{1})
+		connected.Store(false)
 		stop()
 		time.Sleep(time.Minute)
-		got := warnings("world is still forming")
+		got := warnings("this node waits for connections")
 		checkIntervals(t, got, "3s", "9s")
-		for i, want := range []string{"rank 11 10.0.0.11:1 (h11:1), and 2 more\" seed=10.0.0.9:7946", "missing=\"rank 2 10.0.0.2:1 (h2:1)\""} {
-			if !strings.Contains(got[i], want) {
-				t.Errorf("warning %q, want it to contain %s", got[i], want)
-			}
+		if want := "missing=\"rank 0 10.0.0.1:1 (h:1)\""; !strings.Contains(got[0], want) {
+			t.Errorf("warning %q, want it to contain %s", got[0], want)
 		}
 	})
 }

@@ -63,6 +63,7 @@ type Session struct {
 	viewTimer *time.Timer           // until views has something to do; nil: nothing
 	formed    bool                  // the world has formed
 	progress  membership.Progress   // the latest of the formation; World is 0 until the seed has sent one
+	unlinked  func() string         // names the nodes that the forming of this node's links waits for; may be nil
 	tooSmall  *wire.JoinProgress    // the size of a world that is too small for the next view, or nil
 	invited   Invitation            // the newest
 	quiescing uint64                // epoch of the newest view with a request to quiesce
@@ -247,7 +248,6 @@ func (s *Session) Ready(ctx context.Context) error {
 		return err
 	}
 	s.report(wire.JoinReady{Epoch: v.Epoch})
-	defer remind(s.warnWaiting).stop()
 	return s.await(ctx, s.hasFormedLocked, s.late)
 }
 
@@ -401,20 +401,6 @@ func (s *Session) handle(m wire.JoinMessage) error {
 		return fmt.Errorf("seed %s sent a %T", s.seed, m)
 	}
 	return nil
-}
-
-// setProgress records the number of nodes for the next view.
-func (s *Session) setProgress(m wire.JoinProgress) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.formed {
-		s.progress = membership.Progress(m)
-		s.notifyLocked()
-		s.log.Info("waiting for the world", "joined", m.Joined, "world", m.World)
-		return
-	}
-	s.log.Warn("world has too few nodes, and waits for others", "nodes", m.Joined, "least", m.World)
-	s.tooSmall = &m
 }
 
 // setFormed records that the world has formed.

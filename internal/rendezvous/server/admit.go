@@ -156,6 +156,9 @@ func (s *Server) register(c *nodeConn, rejoins bool, epoch uint64) error {
 		l.nodes[id] = c
 		s.log.Info("node joined", "node", id, "addr", c.node.Addrs[0], "name", c.node.Name, "joined", l.form.Joined(), "world", s.cfg.World)
 		c.out.Post(handshake.Frame(s.progress()))
+		if l.form.Joined() == 1 {
+			s.remindForming()
+		}
 	}
 	s.apply(step)
 	if err != nil {

@@ -2,13 +2,66 @@ package server
 
 import (
 	"context"
+	"net/netip"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
-// An Event says that a node has joined or gone, or that a seed leads.
+const (
+	// remindAfter is the wait before the seed first reports what a forming world waits for. The pause between two
+	// reports doubles from remindAfter to remindMax.
+	remindAfter = 3 * time.Second
+	remindMax   = time.Minute
+)
+
+// remindForming reports at growing intervals what the world waits for, in the present phase of its formation.
+func (s *Server) remindForming() {
+	l, began, phase, pause := s.state.leader, time.Now(), s.state.leader.form.Phase(), remindAfter
+	l.forming.stop()
+	var remind func()
+	remind = func() {
+		if l.form.Phase() == phase && phase <= membership.Connecting && l.form.Joined() > 0 {
+			s.reportForming(l, time.Since(began))
+			pause = min(2*pause, remindMax)
+			l.forming = s.afterAsLeader(pause, remind)
+		}
+	}
+	l.forming = s.afterAsLeader(pause, remind)
+}
+
+// reportForming emits an event of what the forming world waits for, and lets a node of each other host log it. The seed reports for
+// nodes at loopback addresses, unless these know what connections they lack.
+func (s *Server) reportForming(l *leader, waited time.Duration) {
+	c := trace.Cluster{Epoch: s.state.cluster.view.Epoch, World: s.cfg.World, Joined: l.form.Joined()}
+	for _, r := range s.newPoll(l, wire.Brief).reports {
+		c.Nodes = append(c.Nodes, trace.Node{Rank: int(r.Rank), Name: r.Name, Missing: r.Missing})
+	}
+	s.emit(Event{Forming: c.Sentence(), Waited: waited.Round(100 * time.Millisecond)})
+	p, loggers := l.form.Awaited()
+	p.Waited = uint32(waited.Milliseconds())
+	isFull := l.form.Phase() == membership.Connecting
+	for _, id := range loggers {
+		conn := l.nodes[id]
+		if conn == nil {
+			continue
+		}
+		if origin, err := netip.ParseAddr(conn.origin); err == nil && origin.IsLoopback() && (!isFull || l.form.IsConnected(id)) {
+			continue
+		}
+		conn.out.Post(handshake.Frame(wire.JoinProgress(p)))
+	}
+}
+
+// An Event says that a node has joined or gone, that a seed leads, or what a forming world waits for.
 type Event struct {
 	Leader string // address of the seed that leads; no other field is set then
+
+	Forming string        // what the forming world waits for; no other field but Waited is set then
+	Waited  time.Duration // since the first node has joined or, once all have, since the last
 
 	Node membership.Node
 	// Rank is the rank of the node: its actual rank once the world is full, before that the

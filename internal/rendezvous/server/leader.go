@@ -27,6 +27,8 @@ type leader struct {
 	// count as gone.
 	away map[membership.NodeID]*timer
 
+	forming *timer // until the next report of what the world waits for
+
 	spread      *membership.ViewSpread // of the newest difference; nil: none
 	spreadFrame []byte                 // that difference
 	spreading   *timer                 // until the roots have had time to confirm it
@@ -112,6 +114,7 @@ func (s *Server) begin() {
 	}
 	if r.Begun {
 		s.awaitReturn()
+		s.remindForming()
 	}
 	if r.Formed {
 		l.arbiter = membership.NewArbiter(r.view, l.pending)

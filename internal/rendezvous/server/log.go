@@ -184,6 +184,7 @@ func (s *Server) act(before membership.View, c change) {
 	case c.Kind == changeView && !s.state.cluster.Formed:
 		s.log.Info("world is full, its nodes connect to each other", "epoch", v.Epoch, "nodes", v.Size())
 		s.broadcast(wire.JoinView(v))
+		s.remindForming()
 	case c.Kind == changeView:
 		s.adopt(before, c)
 		if v.Size() == 0 && len(l.nodes) == 0 {

@@ -9,6 +9,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // polling is the state of status polls. Polls cost the nodes time and the seed memory. So one
@@ -182,6 +183,8 @@ func (s *Server) newPoll(l *leader, detail wire.Detail) *poll {
 			missing = silent
 			p.asked[n.ID] = rank
 			s.send(n.ID, wire.JoinTraceRequest{Number: p.number, Detail: detail})
+		case !l.form.IsConnected(n.ID):
+			missing = trace.Unconnected
 		}
 		p.add(rank, n, missing)
 		if missing == noConn {

@@ -108,7 +108,7 @@ func TestStatusWhileGathering(t *testing.T) {
 	checkStanding(t, r, wire.JoinWorldStatus{World: 3, Joined: 2})
 	s.mustJoin(t, 2) // The client that has asked has no place.
 	r = s.mustAsk(t)
-	checkReports(t, r, "0  has not joined the world yet", "1  has not joined the world yet", "2  has not joined the world yet")
+	checkReports(t, r, "0  waits for connections to other nodes", "1  waits for connections to other nodes", "2  waits for connections to other nodes")
 	checkStanding(t, r, wire.JoinWorldStatus{Epoch: 1, World: 3, Joined: 3})
 }
 

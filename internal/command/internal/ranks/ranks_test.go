@@ -3,15 +3,19 @@ package ranks
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/command/internal/launch"
+	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -189,5 +193,41 @@ func TestCause(t *testing.T) {
 		if process != want {
 			t.Errorf("node %d is process %d, want %d", i, process, want)
 		}
+	}
+}
+
+// TestForming: while processes wait for others, nexar run says which are missing. They themselves do not.
+func TestForming(t *testing.T) {
+	var out, logs testlog.Buffer
+	w, err := startWorld(t.Context(), Config{Count: 3, Title: "nexar run", Stderr: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	var nodes sync.WaitGroup
+	join := func(rank int) {
+		nodes.Go(func() {
+			log := slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			node, err := nexar.Join(t.Context(), nexar.Config{Seeds: []string{w.addr}, Token: w.token, Rank: &rank, Listen: "127.0.0.1:0", Log: log})
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+				return
+			}
+			node.Close()
+		})
+	}
+	join(0)
+	join(2)
+	want := "nexar run: The world forms: 2 of 3 have joined; rank 1 is missing (for "
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(out.String(), want); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("nexar run says\n%s, want %q", out.String(), want)
+			break
+		}
+	}
+	join(1)
+	nodes.Wait()
+	if text := logs.String(); strings.Contains(text, "forming") {
+		t.Errorf("the ranks log\n%s", text)
 	}
 }

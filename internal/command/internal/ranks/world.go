@@ -40,7 +40,13 @@ func startWorld(ctx context.Context, cfg Config) (*world, error) {
 	seed, err := nexar.StartSeed(ctx, nexar.SeedConfig{
 		Listen: "127.0.0.1:0", World: w.size, Token: w.token, Log: log,
 		Elastic: cfg.Elastic, ElasticMin: cfg.Min, ElasticMax: cfg.Max,
-		Progress: w.note,
+		Progress: func(e nexar.SeedEvent) {
+			if e.Forming != "" {
+				fmt.Fprintf(cfg.Stderr, "%s: %s (for %v)\n", cfg.Title, e.Forming, e.Waited)
+				return
+			}
+			w.note(e)
+		},
 	})
 	if err != nil {
 		return nil, err
