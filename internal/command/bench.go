@@ -323,7 +323,7 @@ func (f *benchFlags) measure(ctx context.Context, s streams, cfg bench.Config, c
 	if c.Rank() != 0 {
 		return run(ctx, c, cfg)
 	}
-	w, err := newShow(ctx, s, f.json)
+	w, err := newShow(ctx, s, f.hardware.Command+" bench", f.json)
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,9 @@ ALGORITHMS
   algorithm, set NEXAR_ALGORITHMS or call Comm.SetAlgorithms with "op=algorithm" for
   shared memory or "op=algorithm/channels" for links.
 
+A bar on a terminal, or a line on standard error every 10 s, shows what is measured and
+the time left.
+
 JSON is one object per line with the fields op, ranks, bytes, transport, encrypted,
 iters, p50_us, p99_us, algbw_GBps, busbw_GBps, wrong, algorithm and, over links,
 channels for a collective, and device if the vectors are not in memory of the

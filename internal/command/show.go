@@ -27,25 +27,26 @@ type show struct {
 	began  time.Time
 	err    error
 
-	title string // begins lines of progress without a terminal; empty: none
-	told  time.Time
+	title string    // begins lines of progress without a terminal
+	told  time.Time // when the last was written
 }
 
 // tellAfter is the interval of lines of progress without a terminal.
 const tellAfter = 10 * time.Second
 
-// tell writes a line of progress now and then, with the time that is left at the present rate.
-func (w *show) tell(done, all int) {
-	if now := time.Now(); w.title != "" && done > 0 && now.Sub(w.told) >= tellAfter {
+// tell writes a line of progress now and then: what comes next, and the time that is left at the present rate.
+func (w *show) tell(done, all int, what string) {
+	if now := time.Now(); done > 0 && now.Sub(w.told) >= tellAfter {
 		took := now.Sub(w.began)
 		left := time.Duration(float64(took) * float64(all-done) / float64(done))
-		fmt.Fprintf(w.errors, "%s: %d %% after %v, about %v left\n", w.title, 100*done/all, took.Round(time.Second), left.Round(time.Second))
+		fmt.Fprintf(w.errors, "%s: %s: %d %% after %v, about %v left\n", w.title, what, 100*done/all, took.Round(time.Second), left.Round(time.Second))
 		w.told = now
 	}
 }
 
-func newShow(ctx context.Context, s streams, jsonFile string) (*show, error) {
-	w := &show{out: s.out, errors: s.err, began: time.Now()}
+func newShow(ctx context.Context, s streams, title, jsonFile string) (*show, error) {
+	now := time.Now()
+	w := &show{out: s.out, errors: s.err, title: title, began: now, told: now}
 	switch jsonFile {
 	case "":
 	case "-":
@@ -84,15 +85,16 @@ func (w *show) keep(err error) { w.err = cmp.Or(w.err, err) }
 
 // progress updates the bar.
 func (w *show) progress(done, all int, op string, size int64) {
+	what := fmt.Sprintf("%s %s", op, report.Size(size))
 	if w.bar == nil {
 		if f, ok := w.errors.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-			w.tell(done, all)
+			w.tell(done, all, what)
 			return
 		}
 		w.bar = progressbar.NewOptions(all, progressbar.OptionSetWriter(w.errors),
 			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
 	}
-	w.bar.Describe(fmt.Sprintf("%s %s", op, report.Size(size)))
+	w.bar.Describe(what)
 	// A bar that cannot be drawn must not stop the measurement.
 	_ = w.bar.Set(done)
 }

@@ -96,11 +96,10 @@ func (f *simulateFlags) run(ctx context.Context, s streams, title string) error 
 	if err != nil {
 		return err
 	}
-	w, err := newShow(ctx, s, f.json)
+	w, err := newShow(ctx, s, title, f.json)
 	if err != nil {
 		return err
 	}
-	w.title, w.told = title, w.began
 	return w.simulations(list, func(add func(report.Simulation)) error {
 		for i, one := range list {
 			got, err := f.simulate(ctx, model, one, func(part float64) {
