@@ -14,7 +14,7 @@ import (
 )
 
 // maxCommandBytes bounds the command of a release.
-const maxCommandBytes = 20_000_000
+const maxCommandBytes = 30_000_000
 
 // The command of a release is linked statically, and so is every program that imports only the
 // packages of the core: it runs in an empty container and on any distribution. It is also small.
