@@ -85,7 +85,7 @@ func (c *Cluster) loss(a *world) (f Finding, ok bool) {
 		capital(text), l.What, span(ago), clipTo(l.Why, 200), a.size)}, ago < lossShown
 }
 
-// About says in one sentence what a rank waits for, however short it has waited. The ranks that c has no [Node] of are unknown.
+// About says in one sentence what a rank waits for, even if it has waited for less than a second. Nothing is known of ranks without a [Node] in c.
 func (c Cluster) About(rank int) string {
 	a := c.world()
 	a.all = true
