@@ -53,6 +53,8 @@ func checkNode(c *trace.Cluster, n *trace.Node, s *trace.Snapshot) error {
 		return fmt.Errorf("it is of epoch %d, and the world is in epoch %d", s.Epoch, c.Epoch)
 	case s.Epoch == c.Epoch && (s.Rank != n.Rank || s.Size != c.Joined):
 		return fmt.Errorf("it is of rank %d of %d, want rank %d of %d", s.Rank, s.Size, n.Rank, c.Joined)
+	case s.Time.Sub(c.SeedTime).Abs() > apartMax:
+		return fmt.Errorf("its clock reads %v, that of the seed %v", s.Time, c.SeedTime)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -31,6 +32,9 @@ const (
 	historyOperations = 128
 	// briefOperations and briefLinks are those of a brief snapshot.
 	briefOperations, briefLinks = 6, 8
+	// apartMax bounds the time between a snapshot and the start of an operation in it, the duration of an operation, and the
+	// difference of two clocks, so that sums of them are in range. A clock may begin in 1970.
+	apartMax = 90 * 365 * 24 * time.Hour
 	// durationsMax bounds the number of durations in a bucket.
 	durationsMax = 1 << 56
 	// transportMax bounds the name of a transport, the purpose and class of a link, and its method for memory of devices, in bytes.
@@ -162,7 +166,7 @@ func check(s *trace.Snapshot) error {
 	}
 	for i := range s.Operations {
 		o := &s.Operations[i]
-		if !isValid(o) {
+		if !isValid(o) || s.Time.Sub(o.Start).Abs() > apartMax {
 			return fmt.Errorf("trace: operation %d of %d has a number out of range", i, len(s.Operations))
 		}
 		texts = append(texts, o.Comm, o.Purpose, o.Op, o.Type, o.Reduce, o.Plan, o.Function, o.Outcome, o.Site)
@@ -177,7 +181,7 @@ func check(s *trace.Snapshot) error {
 
 // isValid reports whether the numbers of an operation are in range.
 func isValid(o *trace.Operation) bool {
-	if o.Root < -1 || o.Peer < -1 || o.Tag < -1 || o.Length < 0 || o.Bytes < 0 || o.Round < 0 || o.Rounds < 0 || o.WaitingMore < 0 {
+	if o.Root < -1 || o.Peer < -1 || o.Tag < -1 || o.Length < 0 || o.Bytes < 0 || o.Round < 0 || o.Rounds < 0 || o.WaitingMore < 0 || o.Duration > apartMax {
 		return false
 	}
 	return len(o.Waiting) <= WaitingMax && !slices.ContainsFunc(o.Waiting, func(r int) bool { return r < 0 })

@@ -255,8 +255,9 @@ func bar(p model.Span, length time.Duration, width int) string {
 	if length <= 0 {
 		length = 1
 	}
-	from := min(width-1, int(int64(width)*int64(p.Start)/int64(length)))
-	n := max(1, min(width-from, int(int64(width)*int64(p.Length)/int64(length))))
+	cells := func(d time.Duration) int { return int(float64(width) * float64(d) / float64(length)) }
+	from := min(width-1, cells(p.Start))
+	n := max(1, min(width-from, cells(p.Length)))
 	return strings.Repeat("·", from) + strings.Repeat("█", n) + strings.Repeat("·", width-from-n)
 }
 

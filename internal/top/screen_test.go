@@ -136,6 +136,10 @@ func TestBar(t *testing.T) {
 			t.Errorf("%+v is %q", p, b)
 		}
 	}
+	year := 365 * 24 * time.Hour
+	if b := bar(model.Span{Start: 90 * year, Length: 90 * year}, 180*year, 10); b != "·····█████" {
+		t.Errorf("of years: %q", b)
+	}
 	if b := bar(model.Span{Start: time.Second / 2, Length: time.Second / 2}, time.Second, 10); b != "·····█████" {
 		t.Errorf("got %q", b)
 	}

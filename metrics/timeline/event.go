@@ -73,9 +73,6 @@ func (w *Writer) thread(n *node, name string, o *trace.Operation, end *time.Time
 
 // slice writes an operation, with a wait inside of it, and the end of its arrow.
 func (w *Writer) slice(n *node, o *trace.Operation, end time.Time, waited *wait) {
-	if o.Start.Before(w.begin) {
-		o.Start = w.begin
-	}
 	thread := "communicator " + o.Comm
 	switch {
 	case o.Op == "call":
@@ -89,7 +86,7 @@ func (w *Writer) slice(n *node, o *trace.Operation, end time.Time, waited *wait)
 	w.args(o)
 	w.line = append(w.line, '}')
 	w.write()
-	if waited != nil {
+	if waited != nil && waited.until.After(o.Start) { // The thread may have moved the start.
 		w.begins(n, tid, "waits for rank "+strconv.Itoa(waited.on.rank), o.Start, waited.until)
 		w.line = append(w.line, '}')
 		w.write()

@@ -177,6 +177,9 @@ func (w *Writer) add(s *trace.Snapshot) {
 	for _, o := range s.Operations {
 		k := opKey{o.Comm, o.Op, o.Function, o.Seq, o.Order, o.Peer, o.Start}
 		o.Start = o.Start.Add(shift)
+		if early := w.begin.Sub(o.Start); early > 0 {
+			o.Start, o.Duration = w.begin, max(0, o.Duration-early)
+		}
 		if o.Running() {
 			n.running = append(n.running, o)
 			continue

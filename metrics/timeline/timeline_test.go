@@ -254,6 +254,27 @@ func TestTexts(t *testing.T) {
 	}
 }
 
+// TestBeforeBegin: the file begins with the operations of the first rank. Another rank has older ones, one of which waited.
+func TestBeforeBegin(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	old, older := collective(1, at.Add(-time.Hour), time.Second), collective(1, at.Add(-time.Hour-time.Second), 2*time.Second)
+	across := collective(2, at.Add(-time.Hour), time.Hour+time.Second)
+	got, _ := written(t, func(w *timeline.Writer) {
+		if err := w.Add(cluster(make([]time.Duration, 3), snapshot(0, 3, at), snapshot(1, 3, at, old, across), snapshot(2, 3, at, older))); err != nil {
+			t.Error(err)
+		}
+	})
+	list := got.where(func(e event) bool { return e.Ph == "X" })
+	for _, e := range list {
+		if e.Ts < 0 || e.Dur <= 0 || e.Name == "all_reduce #2" && e.Dur != 1e6 {
+			t.Errorf("the slice %+v", e)
+		}
+	}
+	if len(list) != 3 {
+		t.Errorf("%d slices, want 3: %+v", len(list), list)
+	}
+}
+
 // TestEmpty: a file without operations is a valid file.
 func TestEmpty(t *testing.T) {
 	if got, b := written(t, func(*timeline.Writer) {}); len(got.TraceEvents) != 0 {
