@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/state"
+	"github.com/nexar-go/nexar/internal/wake"
 )
 
 // Sync copies the current state from one rank to all ranks. The source is the first rank that has the
@@ -35,6 +38,8 @@ import (
 // source cannot marshal its state, all ranks get an error at once and the communicator remains
 // usable, also if MarshalBinary panics, which Sync then does on the source. If no rank has
 // the state any more, the error is [ErrNoState], and the program has to start from the beginning.
+//
+// A rank that receives a state for more than 10 seconds logs, at growing intervals, how many bytes have arrived.
 func Sync(ctx context.Context, c *Comm, state any) error {
 	p, err := c.parts(collective.SyncName, state)
 	if err != nil {
@@ -113,11 +118,32 @@ func (c *Comm) broadcastParts(ctx context.Context, name string, op uint8, parts 
 			encoded[i] = make([]byte, n)
 		}
 	}
-	err = broadcastBuckets(ctx, c, encoded, root, func(t *task) { t.Op = op })
+	var ended atomic.Int64 // bytes of tasks that have ended
+	if c.impl.Rank != root {
+		defer c.reportReceived(name, op, root, lengths, &ended).Stop()
+	}
+	err = broadcastBuckets(ctx, c, encoded, root, func(t *task) {
+		n := int64(len(t.Data))
+		t.Op, t.After = op, func() { ended.Add(n) }
+	})
 	for i := 0; err == nil && c.impl.Rank != root && i < len(parts); i++ {
 		err = opError(name, parts[i].Set(encoded[i]))
 	}
 	return err
+}
+
+// receivedAfter is the time after which a rank logs how much of a state it has received.
+const receivedAfter = 10 * time.Second
+
+// reportReceived logs at growing intervals how much this rank has received of a state of root.
+func (c *Comm) reportReceived(name string, op uint8, root int, lengths []int, ended *atomic.Int64) *wake.Reminder {
+	all := int64(0)
+	for _, n := range lengths {
+		all += int64(n)
+	}
+	return wake.Remind(receivedAfter, func(waited time.Duration) {
+		c.node.config.Log.Warn(name+" receives a state", "rank", c.impl.Rank, "from", root, "received", min(ended.Load()+c.comm.Received(op), all), "bytes", all, "waited", waited)
+	})
 }
 
 // encode returns the encodings of the parts. The error may be a panic of a marshaler.

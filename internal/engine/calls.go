@@ -84,3 +84,15 @@ func (c *calls) each(f func(op *Op)) {
 		}
 	}
 }
+
+// Received returns the bytes that this rank has received for running collectives with the op of a fingerprint.
+func (c *Comm) Received(op uint8) (bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls.each(func(running *Op) {
+		if s := running.call; s.Op == op && !s.failed {
+			bytes += running.exec.TraceLocked(false).Received
+		}
+	})
+	return bytes
+}

@@ -148,4 +148,5 @@ const (
 type Trace struct {
 	Round, Rounds int   // the round under way, from 1 on, and the number of rounds
 	Bytes         int64 // moved so far
+	Received      int64 // of these, from other ranks
 }

@@ -110,6 +110,7 @@ func (r *Execution) performedLocked(e *effect) {
 		r.moved += int64(r.Length(e.move.A, int(e.channel)))
 	case receive:
 		r.moved += int64(len(e.frame.Payload))
+		r.received += int64(len(e.frame.Payload))
 	}
 	if e.frame != nil {
 		e.frame.ReleaseLocked()
@@ -233,6 +234,7 @@ func (r *Execution) transferred(instance, bytes int, t *link.Transfer, s *link.S
 		t.Owner, t.Data, t.Fetch = nil, nil, nil
 	} else {
 		*s = link.Sink{}
+		r.received += int64(bytes)
 	}
 	r.busy++
 	r.moved += int64(bytes)

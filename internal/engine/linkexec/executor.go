@@ -89,6 +89,7 @@ type Execution struct {
 	sinks     []link.Sink
 	transfers []link.Transfer
 	moved     int64 // bytes, sent and received
+	received  int64 // bytes
 }
 
 // StartLocked implements [exec.Execution].
@@ -110,7 +111,7 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 			r.ready = append(r.ready, int32(ch*len(g.moves))+m)
 		}
 	}
-	r.remaining, r.busy, r.launches, r.stopped, r.moved = len(r.instances), 1, 0, false, 0
+	r.remaining, r.busy, r.launches, r.stopped, r.moved, r.received = len(r.instances), 1, 0, false, 0, 0
 }
 
 // ReadyLocked implements [exec.Execution].
@@ -156,22 +157,23 @@ func (r *Execution) PeersLocked() []int { return r.program.peers }
 // ProgressLocked implements [exec.Execution]. Work of a device occupies no reader of a link, so that it is not exempt from the
 // timeout: a device that hangs would switch off that of all later calls too.
 func (r *Execution) ProgressLocked() (moved uint64, working bool) {
-	return uint64(len(r.instances)-r.remaining) + uint64(r.underWayLocked()), r.busy > r.launches || r.filling.Load() > 0
+	filled, delivered := r.underWayLocked()
+	return uint64(len(r.instances)-r.remaining) + uint64(filled+delivered), r.busy > r.launches || r.filling.Load() > 0
 }
 
-// underWayLocked returns the bytes that have moved of payloads in transfer.
-func (r *Execution) underWayLocked() (bytes int) {
+// underWayLocked returns the bytes that have been received and sent of payloads in transfer.
+func (r *Execution) underWayLocked() (filled, delivered int) {
 	for i := range r.sinks {
 		if s := &r.sinks[i]; s.Owner != nil {
-			bytes += r.executor.links[r.move(i).Peer].Filling(s)
+			filled += r.executor.links[r.move(i).Peer].Filling(s)
 		}
 	}
 	for i := range r.transfers {
 		if t := &r.transfers[i]; t.Owner != nil {
-			bytes += r.executor.links[r.move(i).Peer].Delivering(t)
+			delivered += r.executor.links[r.move(i).Peer].Delivering(t)
 		}
 	}
-	return bytes
+	return filled, delivered
 }
 
 // InterruptLocked implements [exec.Execution].
@@ -231,7 +233,7 @@ func (r *Execution) withdraw() {
 
 // TraceLocked implements [exec.Execution].
 func (r *Execution) TraceLocked(completed bool) exec.Trace {
-	t := exec.Trace{Round: r.program.rounds, Rounds: r.program.rounds, Bytes: r.moved}
+	t := exec.Trace{Round: r.program.rounds, Rounds: r.program.rounds, Bytes: r.moved, Received: r.received}
 	if completed {
 		return t
 	}
@@ -240,7 +242,8 @@ func (r *Execution) TraceLocked(completed bool) exec.Trace {
 			t.Round = min(t.Round, int(r.move(i).round))
 		}
 	}
-	t.Bytes += int64(r.underWayLocked())
+	filled, delivered := r.underWayLocked()
+	t.Bytes, t.Received = t.Bytes+int64(filled+delivered), t.Received+int64(filled)
 	return t
 }
 

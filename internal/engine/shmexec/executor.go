@@ -253,5 +253,6 @@ func (r *Execution) TraceLocked(completed bool) exec.Trace {
 		return exec.Trace{Round: n, Rounds: n, Bytes: r.Size()}
 	}
 	left := min(r.executor.memory.remaining(r.mark), n)
-	return exec.Trace{Round: min(n, n-left+1), Rounds: n, Bytes: r.Size() * int64(n-left) / int64(n)}
+	bytes := r.Size() * int64(n-left) / int64(n)
+	return exec.Trace{Round: min(n, n-left+1), Rounds: n, Bytes: bytes, Received: bytes}
 }

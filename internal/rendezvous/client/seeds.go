@@ -18,6 +18,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -106,12 +107,12 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 	}
 	r := &search{Seeds: d, token: token, f: f, last: make([]error, len(d.Addrs))}
 	if !d.once {
-		reminder := remind(func(waited time.Duration) {
+		reminder := wake.Remind(remindAfter, func(waited time.Duration) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			d.Log.Warn(cmp.Or(d.waiting, "no seed reached yet"), "waited", waited, "tried", strings.Join(d.tried(ctx, r.last), ", "), "attempts", r.attempts)
 		})
-		defer reminder.stop()
+		defer reminder.Stop()
 	}
 	pause := cmp.Or(d.MinPause, 50*time.Millisecond)
 	for {
