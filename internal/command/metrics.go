@@ -65,8 +65,16 @@ func urlOf(addr *net.TCPAddr) string {
 // scrapeWait is the time for a node to answer.
 const scrapeWait = time.Second
 
+// requestTime limits the time until a request has arrived, with its body.
+const requestTime = 10 * time.Second
+
 // scrapeGrace is the time for scrapes in progress to end when the server closes.
 const scrapeGrace = time.Second
+
+// metricsServer returns a server for requests without a body.
+func metricsServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadTimeout: requestTime, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+}
 
 // serveMetrics serves the metrics of the cluster of cfg at the value of --metrics until stop, and prints the address.
 func serveMetrics(w io.Writer, title, value string, cfg nexar.Config) (stop func(), err error) {
@@ -82,7 +90,7 @@ func serveMetrics(w io.Writer, title, value string, cfg nexar.Config) (stop func
 		defer context.AfterFunc(querying, stop)()
 		return nexar.ClusterQuery{Wait: scrapeWait}.Query(ctx, cfg)
 	}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	server := metricsServer(mux)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

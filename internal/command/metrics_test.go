@@ -2,12 +2,15 @@ package command
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nexar-go/nexar"
 )
@@ -48,4 +51,40 @@ func TestMetricsShutdown(t *testing.T) {
 	if _, err := http.Get(addr); err == nil {
 		t.Error("the server still answers")
 	}
+}
+
+// A one is a listener with one connection.
+type one struct {
+	conn chan net.Conn
+	net.Listener
+}
+
+func (l one) Accept() (net.Conn, error) {
+	if c, ok := <-l.conn; ok {
+		return c, nil
+	}
+	return nil, errors.New("no more connections")
+}
+
+func (l one) Close() error { return nil }
+
+// TestSlowScrape: a client that sends no body holds its connection for requestTime.
+func TestSlowScrape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		l := one{conn: make(chan net.Conn, 1)}
+		l.conn <- theirs
+		close(l.conn)
+		server := metricsServer(http.NotFoundHandler())
+		defer server.Close()
+		go server.Serve(l)
+		if _, err := io.WriteString(ours, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		ours.SetReadDeadline(time.Now().Add(requestTime + time.Second))
+		if _, err := io.Copy(io.Discard, ours); err != nil {
+			t.Error(err)
+		}
+	})
 }

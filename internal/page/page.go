@@ -40,8 +40,8 @@ const (
 	quietMax = 15 * time.Second
 	// formMax bounds the request with the ticket, in bytes.
 	formMax = 4 << 10
-	// formTime limits the time until it has arrived.
-	formTime = 10 * time.Second
+	// bodyTime limits the time until the body of a request has arrived, also one that is not read.
+	bodyTime = 10 * time.Second
 )
 
 // attempts limits wrong tickets: of one source 8 in a short time, then one in 6 seconds. A ticket of 80 bits cannot be guessed so.
@@ -112,6 +112,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} {
 		head.Set(name, value)
 	}
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	}
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	switch {
 	case name == "ticket" && r.Method == http.MethodPost:
@@ -121,7 +124,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		head.Set("Allow", "GET, HEAD")
 		http.Error(w, "this page only shows: use GET", http.StatusMethodNotAllowed)
-	case name == "events":
+	case name == "events" && r.Method == http.MethodGet:
 		p.events(w, r)
 	case name == "":
 		file(w, r, "index.html")
@@ -154,8 +157,6 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
 		p.form(w, r, http.StatusForbidden, "This form was sent by another site.")
 		return
 	}
-	// A slow sender takes no place of the gate.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(formTime))
 	r.Body = http.MaxBytesReader(w, r.Body, formMax)
 	ticket := r.PostFormValue("ticket")
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr)

@@ -282,6 +282,44 @@ func TestViewers(t *testing.T) {
 	})
 }
 
+// TestSlowBodies: a browser without a ticket that sends no body holds its connection for bodyTime.
+func TestSlowBodies(t *testing.T) {
+	for _, request := range []string{"POST /ticket", "POST /", "GET /events", "PUT /page.js"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+			server := &http.Server{Handler: New(NewKey("a token"), secretive)}
+			defer server.Close()
+			go server.Serve(l)
+			ours, theirs := net.Pipe()
+			defer ours.Close()
+			l.conns <- theirs
+			if _, err := io.WriteString(ours, request+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nticket"); err != nil {
+				t.Fatal(err)
+			}
+			ours.SetReadDeadline(time.Now().Add(bodyTime + time.Second))
+			if _, err := io.Copy(io.Discard, ours); err != nil {
+				t.Errorf("%s: %v", request, err)
+			}
+		})
+	}
+}
+
+// TestHeadOfEvents: a request for the headers of the stream ends.
+func TestHeadOfEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(NewKey("a token"), secretive)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w := ask(p, "HEAD", "/events", func(r *http.Request) {
+			*r = *r.WithContext(ctx)
+			r.AddCookie(&http.Cookie{Name: p.key.cookie(), Value: p.key.session(time.Now().Add(time.Hour))})
+		})
+		if ctx.Err() != nil {
+			t.Errorf("the status is %d after a second", w.Code)
+		}
+	})
+}
+
 func TestTooManyViewers(t *testing.T) {
 	p := New(NewKey("a token"), secretive)
 	p.viewers = viewersMax
