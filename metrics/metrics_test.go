@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -234,7 +235,7 @@ func TestReplacedWaits(t *testing.T) {
 	k.WaitedFor = others
 	h := serve(answering(&c))
 	checkLines(t, scrape(t, h), `nexar_rank_awaited_seconds_total{node="bbbbbbbbbbbb",rank="1"} 0`)
-	k.WaitedFor = append(others[:len(others)-1:len(others)-1], trace.RankTime{Rank: 1, Time: time.Minute + time.Second})
+	k.WaitedFor = slices.Concat(others[:len(others)-1], []trace.RankTime{{Rank: 1, Time: time.Minute + time.Second}})
 	checkLines(t, scrape(t, h), `nexar_rank_awaited_seconds_total{node="bbbbbbbbbbbb",rank="1"} 1`)
 }
 

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,7 +158,7 @@ func (s *samples) links(t *trace.Snapshot, of []string) {
 	s.add("nexar_longest_link_stall_seconds", longest.Seconds(), of...)
 	s.add("nexar_longest_link_stall_peer", float64(peer), of...)
 	for p, sum := range s.totals.nodes[t.Node].sums {
-		labels := append(of[:2:2], p.transport, p.class)
+		labels := slices.Concat(of[:2], []string{p.transport, p.class})
 		s.add("nexar_links", float64(sum.links), labels...)
 		s.add("nexar_link_sent_bytes_total", float64(sum.sent), labels...)
 		s.add("nexar_link_received_bytes_total", float64(sum.received), labels...)

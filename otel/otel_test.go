@@ -45,7 +45,7 @@ func named(spans *tracetest.SpanRecorder, name string) (list []sdktrace.ReadOnly
 func attributes(s sdktrace.ReadOnlySpan) map[string]string {
 	m := make(map[string]string)
 	for _, kv := range s.Attributes() {
-		m[string(kv.Key)] = kv.Value.Emit()
+		m[string(kv.Key)] = kv.Value.String()
 	}
 	return m
 }

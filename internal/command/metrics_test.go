@@ -48,7 +48,8 @@ func TestMetricsShutdown(t *testing.T) {
 	if text := <-answers; !strings.HasPrefix(text, "200 OK\n") || !strings.Contains(text, "\nnexar_cluster_up 0\n") {
 		t.Errorf("the answer is %s", text)
 	}
-	if _, err := http.Get(addr); err == nil {
+	if answer, err := http.Get(addr); err == nil {
+		answer.Body.Close()
 		t.Error("the server still answers")
 	}
 }

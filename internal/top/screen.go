@@ -27,7 +27,6 @@ type screen struct {
 	line          int             // of the selected line in the section
 	first         int             // of the first line of the section that is visible
 	folded        map[string]bool // hosts by name, where the user has chosen
-	call          string          // key of the call that is shown; empty: the current one
 	now           time.Time
 	help          bool
 }

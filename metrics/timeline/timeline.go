@@ -289,13 +289,13 @@ func (w *Writer) Close() error {
 		return err
 	}
 	if !w.any {
-		w.out.WriteString(`{"traceEvents":[`)
+		fmt.Fprint(w.out, `{"traceEvents":[`)
 	}
 	fmt.Fprintf(w.out, "\n],%q:%q,%q:{%q:%q,%q:%q", "displayTimeUnit", "ns", "otherData", "begin", w.begin.Format(time.RFC3339Nano), "clock", w.clock())
 	if lost := w.lost(); lost > 0 {
 		fmt.Fprintf(w.out, ",%q:%d", "collectives_not_recorded", lost)
 	}
-	w.out.WriteString("}}\n")
+	fmt.Fprint(w.out, "}}\n")
 	return w.out.Flush()
 }
 
