@@ -66,7 +66,7 @@ func newNodeState(m *mesh.Mesh, net cost.Network, cfg Config) (*nodeState, error
 		Mesh: m, Network: net, Algorithms: cfg.Algorithms, Hints: cfg.hints(), Memory: cfg.Memory, Pool: cfg.Buffers.of(),
 		CallTimeout: max(0, cfg.CallTimeout), CallsInFlight: cfg.MaxConcurrentCalls,
 		MessageTimeout: max(0, cfg.MessageTimeout), DeadlockTimeout: max(0, cfg.DeadlockTimeout),
-		Errors: translator{cfg.Log}, Log: cfg.Log,
+		Errors: translator{}, Log: cfg.Log,
 	})
 	return &nodeState{
 		factory: f, config: cfg,

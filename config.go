@@ -310,9 +310,8 @@ type Config struct {
 	Memory string `env:"NEXAR_MEMORY" default:"training" one:"training,inference"`
 
 	// Log receives the events of the node. Nil, the default, logs warnings and errors to
-	// slog.Default. When operations fail because of a failed rank, a timeout or mismatched calls,
-	// the last operations of this rank are logged, once for each communicator. NEXAR_LOG=debug,
-	// info, warn or error logs to standard error from that level on, NEXAR_LOG=off logs nothing.
+	// slog.Default. NEXAR_LOG=debug, info, warn or error logs to standard error from that level on,
+	// NEXAR_LOG=off logs nothing.
 	Log *slog.Logger `env:"-" also:"NEXAR_LOG" one:"debug,info,warn,error,off"`
 }
 

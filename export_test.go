@@ -42,7 +42,7 @@ func Trace(c *Comm, enable bool) {
 	if enable {
 		r = &recorder.Comm{Epoch: 1, Ranks: c.impl.Ranks}
 	}
-	c.comm.SetTracing(r, nil)
+	c.comm.SetTracing(r)
 }
 
 // Follow returns a Handle that ends with f.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/nexar-go/nexar/internal/collective"
 	"github.com/nexar-go/nexar/internal/comm"
@@ -13,7 +12,6 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/internal/p2p"
-	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/rendezvous/server"
@@ -228,7 +226,7 @@ func misfit(e *p2p.MisfitError) error {
 }
 
 // A translator is how internal/comm gets the errors of this package.
-type translator struct{ log *slog.Logger }
+type translator struct{}
 
 // Translate implements comm.Errors.
 func (translator) Translate(c *comm.Comm, err error) error {
@@ -243,11 +241,6 @@ func (translator) Operation(w *wire.Wait) trace.Operation { return collective.Wa
 
 // Deadlock implements engine.Describer.
 func (translator) Deadlock(e *engine.DeadlockError) string { return deadlockError(e).Error() }
-
-// Report implements comm.Errors.
-func (t translator) Report(c *comm.Comm, err error, last []engine.Trace) {
-	recorder.Report(t.log, engine.Outcome(err), t.Translate(c, err), collective.Operations(last))
-}
 
 // peerError is the error for the failure of a rank. If the rank was lost, peerError blocks until the
 // cause is known or cannot be known, for at most 500 ms after the loss.

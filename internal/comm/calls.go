@@ -14,10 +14,8 @@ import (
 // trace registers the new communicator, and the one of its negotiation, with the
 // recorder.
 func (c *Comm) trace(control *engine.Comm) {
-	control.SetTracing(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Purpose: "setup"}, nil)
-	c.Engine.SetTracing(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks}, func(err error, last []engine.Trace) {
-		c.View.errors.Report(c, err, last)
-	})
+	control.SetTracing(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks, Purpose: "setup"})
+	c.Engine.SetTracing(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks})
 }
 
 // serve starts the service of remote calls over carrier. It closes carrier on an error.

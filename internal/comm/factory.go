@@ -48,8 +48,6 @@ type Errors interface {
 	// Ended returns the error of operations on c after cause has ended it.
 	Ended(c *Comm, cause error) error
 	engine.Describer
-	// Report logs the last operations of a communicator that has failed.
-	Report(c *Comm, err error, last []engine.Trace)
 }
 
 // A Factory builds the communicators of a node, from view to view.

@@ -67,9 +67,8 @@ func (v *views) Lost(membership.NodeID, error) {}
 // untranslated implements Errors, and returns the errors of the engine.
 type untranslated struct{ engine.Describer }
 
-func (untranslated) Translate(_ *Comm, err error) error  { return err }
-func (untranslated) Ended(_ *Comm, cause error) error    { return cause }
-func (untranslated) Report(*Comm, error, []engine.Trace) {}
+func (untranslated) Translate(_ *Comm, err error) error { return err }
+func (untranslated) Ended(_ *Comm, cause error) error   { return cause }
 
 // newComm returns a communicator without an engine, which the test stops.
 func newComm(epoch uint64) *Comm {

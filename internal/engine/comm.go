@@ -59,7 +59,6 @@ type Comm struct {
 	traced  *recorder.Comm // nil if the communicator is not traced
 	inView  *viewLinks     // see collectLinksLocked; nil before the first call
 	viewEnd int            // see viewEndLocked; 0 before the first call
-	onEnd   func(err error, last []Trace)
 
 	counters     []*Counter        // of collectives
 	counter      *Counter          // the one that was needed last, or nil
@@ -231,7 +230,6 @@ func (c *Comm) end(err error) {
 
 // failLocked ends the communicator on this rank.
 func (c *Comm) failLocked(fx *effects, err error) {
-	c.reportLocked(fx, err)
 	c.worldFailsLocked(fx, err)
 	if c.err == nil {
 		c.setErrLocked(fx, err)
@@ -257,19 +255,6 @@ func (c *Comm) awaitLocked(fx *effects) {
 	if !fx.ended {
 		fx.ended = true
 		c.unsettled++
-	}
-}
-
-// reportLocked reports the end of the communicator, before any operation fails. Calls that wait for the next view go on after the failure of a
-// rank.
-func (c *Comm) reportLocked(fx *effects, err error) {
-	if f := c.onEnd; f != nil && !errors.Is(err, ErrClosed) {
-		worlds := c.worlds
-		if _, isFailure := errors.AsType[*PeerError](err); isFailure {
-			worlds = nil
-		}
-		last := c.tracesLocked(worlds)
-		fx.spawn = append(fx.spawn, func() { f(err, last) })
 	}
 }
 

@@ -60,7 +60,7 @@ func TestCounters(t *testing.T) {
 
 	w = tracedWorld(t, 2)
 	for _, c := range w.comms {
-		c.SetTracing(&recorder.Comm{Ranks: []int{0, 1}, Purpose: "setup"}, nil)
+		c.SetTracing(&recorder.Comm{Ranks: []int{0, 1}, Purpose: "setup"})
 	}
 	noError(t, w.on(func(rank int, _ *Comm) error { return w.run(t.Context(), rank, ring, vector(rank, 4)) }))
 	if n := w.engines[0].Counters(); len(n) > 0 {

@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
-	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -101,28 +99,5 @@ func TestRemoveSelf(t *testing.T) {
 			}
 			c.Close()
 		})
-	}
-}
-
-// TestReportWithoutWorldCalls: a call that waits for the next view does not fail with a rank, so the report of the end of the communicator does not
-// contain it. It is in that of a timeout.
-func TestReportWithoutWorldCalls(t *testing.T) {
-	for name, want := range map[string]int{"failure": 0, "timeout": 1} {
-		w, _, _ := newFakePeers(t, 4)
-		w.open(0)
-		c := w.comms[0]
-		reports := make(chan int, 1)
-		c.SetTracing(new(recorder.Comm), func(_ error, last []Trace) { reports <- len(last) })
-		done := c.AwaitWorld(&WorldWait{Op: 1, Ordered: true})
-		if name == "failure" {
-			w.engines[0].PeerChanged(PeerChange{Peer: 2, Everywhere: true, Err: errors.New("removed")})
-		} else {
-			c.Cancel(context.DeadlineExceeded)
-		}
-		if got := <-reports; got != want {
-			t.Errorf("%s: the report has %d calls, want %d", name, got, want)
-		}
-		done()
-		c.Close()
 	}
 }

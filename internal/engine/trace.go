@@ -26,12 +26,11 @@ type Trace struct {
 const timedEvery = 64
 
 // SetTracing starts to trace the operations of the communicator, which about describes; with nil it
-// stops. If ended is not nil, it is called on a goroutine of its own when the communicator ends,
-// unless this rank closes it, with the reason and the operations as they were.
-func (c *Comm) SetTracing(about *recorder.Comm, ended func(err error, last []Trace)) {
+// stops.
+func (c *Comm) SetTracing(about *recorder.Comm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.traced, c.onEnd = about, ended
+	c.traced = about
 	c.messages.SetTracing(about != nil)
 }
 
@@ -44,7 +43,7 @@ func (e *Engine) Traces() (list []Trace) {
 	e.each(func(c *Comm) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		list = append(list, c.tracesLocked(c.worlds)...)
+		list = append(list, c.tracesLocked()...)
 	})
 	return list
 }
@@ -80,7 +79,7 @@ const archived = 32
 func (c *Comm) lastTraces() (list []Trace) {
 	c.mu.Lock()
 	if c.traced != nil && c.traced.Purpose == "" {
-		list = c.tracesLocked(c.worlds)
+		list = c.tracesLocked()
 	}
 	c.mu.Unlock()
 	slices.SortStableFunc(list, func(a, b Trace) int { return a.Start.Compare(b.Start) })
@@ -160,7 +159,7 @@ func (op *Op) traceFailureLocked() {
 }
 
 // tracesLocked returns the operations of the communicator and some of its calls that wait for the next view.
-func (c *Comm) tracesLocked(worlds []*WorldWait) (list []Trace) {
+func (c *Comm) tracesLocked() (list []Trace) {
 	if c.traced == nil || !c.opened {
 		return nil
 	}
@@ -170,7 +169,7 @@ func (c *Comm) tracesLocked(worlds []*WorldWait) (list []Trace) {
 			list = append(list, c.callTraceLocked(s, now))
 		}
 	}
-	for _, w := range worlds {
+	for _, w := range c.worlds {
 		list = append(list, c.worldTraceLocked(w, now))
 	}
 	c.messages.Traces(func(r *p2p.Trace, moved int64, isActive bool) {

@@ -19,7 +19,7 @@ import (
 func tracedWorld(t *testing.T, n int) *world {
 	w := newWorld(t, n, overMem, Config{})
 	for _, c := range w.comms {
-		c.SetTracing(&recorder.Comm{Epoch: 3, Ranks: ranksFrom(10, n)}, nil)
+		c.SetTracing(&recorder.Comm{Epoch: 3, Ranks: ranksFrom(10, n)})
 	}
 	return w
 }
@@ -90,15 +90,9 @@ func TestTraceCollective(t *testing.T) {
 }
 
 // TestTraceFailure: the trace of a failed operation has the outcome and the rank that it was
-// waiting for. The callback gets the traces from before the failure.
+// waiting for.
 func TestTraceFailure(t *testing.T) {
 	w := tracedWorld(t, 2)
-	type end struct {
-		err  error
-		last []Trace
-	}
-	ends := make(chan end, 10)
-	w.comms[0].SetTracing(&recorder.Comm{Epoch: 3, Ranks: []int{10, 11}}, func(err error, last []Trace) { ends <- end{err, last} })
 	op, err := w.comms[0].start(w.work(0, ring, vector(0, 100)))
 	if err != nil {
 		t.Fatal(err)
@@ -112,16 +106,9 @@ func TestTraceFailure(t *testing.T) {
 	if got.Outcome != trace.Cancelled || !slices.Equal(got.Waiting, []int{11}) || got.Round != 1 {
 		t.Errorf("traced %+v", got)
 	}
-	e := <-ends
-	if !errors.Is(e.err, context.Canceled) || len(e.last) != 1 || !e.last[0].Running() {
-		t.Errorf("passed on %v and %+v", e.err, e.last)
-	}
 	w.comms[0].Close()
 	if got := onlyTrace(t, w.engines[0], func(Trace) bool { return true }); got.Outcome != trace.Cancelled {
 		t.Errorf("after Close there is %+v", got)
-	}
-	if len(ends) > 0 {
-		t.Error("passed on twice")
 	}
 }
 
@@ -247,7 +234,7 @@ func TestTraceBounds(t *testing.T) {
 		t.Errorf("%d operations are traced in a communicator that is not traced", len(list))
 	}
 	for _, c := range w.comms {
-		c.SetTracing(&recorder.Comm{Epoch: 1, Ranks: []int{0, 1}}, nil)
+		c.SetTracing(&recorder.Comm{Epoch: 1, Ranks: []int{0, 1}})
 	}
 	run(2 * callsTraced)
 	if n := len(w.engines[0].Traces()); n != callsTraced+recorder.Length {
