@@ -133,7 +133,7 @@ func runCommands(t *testing.T, dir, text string) {
 	l.Close()
 	var running []*script
 	for _, m := range shellMark.FindAllStringSubmatch(text, -1) {
-		local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "export NEXAR_CLUSTER_TOKEN=$(nexar token)", "export NEXAR_CLUSTER_TOKEN="+token, "=…", "="+token, "/path/to/clone", here, "--http 8080", "--http 0", "127.0.0.1:8080", "127.0.0.1:…")
+		local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "export NEXAR_CLUSTER_TOKEN=$(nexar token)", "export NEXAR_CLUSTER_TOKEN="+token, "=…", "="+token, "/path/to/clone", here, "--http 8080", "--http 0", "--metrics 9464", "--metrics 0", "127.0.0.1:8080", "127.0.0.1:…")
 		mark, count, status, text := m[1], m[2], m[3], local.Replace(m[4])
 		printed := strings.Split(strings.TrimSpace(local.Replace(m[5])), "\n")
 		switch {

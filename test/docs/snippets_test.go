@@ -37,6 +37,7 @@ import (
 	"github.com/nexar-go/nexar/consensus/raft"
 	"github.com/nexar-go/nexar/metrics/page"
 	"github.com/nexar-go/nexar/nexartest"
+	"github.com/nexar-go/nexar/otel"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
@@ -57,6 +58,7 @@ var (
 	_ compress.Compressor
 	_ = raft.Open
 	_ = page.New
+	_ = otel.New
 	_ = nexartest.Run
 	_ transport.Conn
 	_ transporttest.Cluster
