@@ -1,5 +1,5 @@
 // Package callsite finds the lines of a program that wait in calls of nexar, from the stacks of its goroutines. A call costs
-// nothing: the stacks are read when somebody asks for a call that lasts for long, at most every two seconds.
+// nothing: the stacks are read when somebody asks for a call that lasts for long, at most every half second.
 package callsite
 
 import (
@@ -15,16 +15,22 @@ import (
 )
 
 const (
+	// After is the least time of a call in progress, or between calls, after which its place is asked for. Stacks are read again after
+	// half of it, so that those that are read are later than the beginning of what is asked for.
+	After = time.Second
 	// readEvery is the least time between two reads of the stacks, which stop the program for about a microsecond for each goroutine.
-	readEvery = 2 * time.Second
+	readEvery = After / 2
 	// goroutinesMax bounds the goroutines of a program whose stacks are read.
 	goroutinesMax = 8192
 	// module is the path of nexar.
 	module = "github.com/nexar-go/nexar"
 )
 
-// A Reader reads the stacks of the goroutines of this process. The zero Reader is ready for use, by several goroutines.
+// A Reader reads the stacks of the goroutines of this process. Several goroutines may use it.
 type Reader struct {
+	// Operations are names of operations: a function with one of these names makes no other operation.
+	Operations []string
+
 	mu    sync.Mutex
 	at    time.Time
 	own   string // path of the module of the program
@@ -35,8 +41,8 @@ type Reader struct {
 // A call is a function of nexar that a goroutine is in, and where the program has called it.
 type call struct{ function, site string }
 
-// Call returns where the program waits in an operation such as "all_reduce": "train/main.go:42". If goroutines wait in several places that may
-// be meant, it returns two of them, or nothing if there are more.
+// Call returns where the program waits in an operation such as "all_reduce" that has lasted for After: "train/main.go:42". It returns two
+// places if goroutines wait in both, and nothing if there are more or none.
 func (r *Reader) Call(op string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,8 +51,8 @@ func (r *Reader) Call(op string) string {
 		func(function string) bool { return function == op },
 		func(function string) bool { return strings.HasPrefix(function, op) },
 		func(function string) bool { return strings.Contains(function, op) },
-		func(function string) bool { return function == "wait" }, // of a Handle
-		func(string) bool { return true },                        // a call that consists of operations
+		func(function string) bool { return function == "wait" },                       // of a Handle
+		func(function string) bool { return !slices.Contains(r.Operations, function) }, // a call that consists of operations
 	} {
 		var sites []string
 		for _, c := range r.calls {
@@ -65,7 +71,7 @@ func (r *Reader) Call(op string) string {
 	return ""
 }
 
-// Main returns where the main goroutine of the program is, or nothing if that is unknown.
+// Main returns where the main goroutine of a program is that has been in no call for After, or nothing if that is unknown.
 func (r *Reader) Main() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,6 +109,9 @@ func (r *Reader) addLocked(stack []uintptr) {
 	for more := true; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
+		if packageOf(f.Function) == module+"/internal/callsite" { // This goroutine reads the stacks.
+			return
+		}
 		switch kindOf(f.Function, f.File, r.own) {
 		case library:
 			if !found {

@@ -47,6 +47,7 @@ import (
 	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
 )
@@ -112,6 +113,12 @@ func New(cfg Config) *Engine {
 		cfg: cfg, comms: make(map[uint64]*Comm), ahead: make(map[*link.Link]int),
 		ended: make(map[*link.Link]error), doubts: make(map[*link.Link]error), closed: make(map[uint64]bool), past: make(counters),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), clock: recorder.NewClock(),
+	}
+	for _, c := range plan.Collectives() {
+		e.sites.Operations = append(e.sites.Operations, c.String())
+	}
+	for kind := range waitKinds {
+		e.sites.Operations = append(e.sites.Operations, MessageName(uint8(kind)))
 	}
 	e.wg.Go(e.watch)
 	return e

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -72,7 +73,7 @@ func (s *stalls) operation(w *wire.Wait, ago time.Duration) trace.Operation {
 
 // siteOf returns the place of a call of this node in the program, if it has lasted for long.
 func (s *stalls) siteOf(w *wait) string {
-	if time.Duration(w.wire.For) < sitesAfter {
+	if time.Duration(w.wire.For) < callsite.After {
 		return ""
 	}
 	site := s.engine.sites.Call(s.cfg.Operation(&w.wire).Op)
@@ -91,7 +92,10 @@ func (e *Engine) noCall(own *waits, sites bool) *wire.Wait {
 			free = max(since, 1)
 		}
 	}
-	site := e.sites.Main()
+	site := ""
+	if free == 0 || free >= callsite.After {
+		site = e.sites.Main()
+	}
 	return &wire.Wait{Rank: uint32(own.rank), Kind: wire.WaitNone, For: uint64(free), Site: site[:min(len(site), wire.SiteMax)]}
 }
 

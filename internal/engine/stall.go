@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/deadlock"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -276,8 +277,8 @@ func (s *stalls) asksLocked() (fx []func()) {
 			if age < stallAfter || w.wire.Any && s.own.busy { // This node is in no deadlock.
 				continue
 			}
-			logged, late = logged || age >= warnAfter && !w.wire.Any, late || age >= sitesAfter
-			eachPeer(&w.wire, len(s.own.links), func(rank int) { ask(rank, age >= warnAfter, age >= sitesAfter) })
+			logged, late = logged || age >= warnAfter && !w.wire.Any, late || age >= callsite.After
+			eachPeer(&w.wire, len(s.own.links), func(rank int) { ask(rank, age >= warnAfter, age >= callsite.After) })
 		}
 	}
 	for _, rank := range s.closureLocked() {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -48,9 +49,6 @@ func (e *Engine) Traces() (list []Trace) {
 	return list
 }
 
-// sitesAfter is the time after which the place of a call in the program is looked for.
-const sitesAfter = time.Second
-
 // SetSites sets where the program has called the operations of s that have lasted for a second or, if there are none that long, where its main
 // goroutine is.
 func (e *Engine) SetSites(s *trace.Snapshot) {
@@ -62,12 +60,12 @@ func (e *Engine) SetSites(s *trace.Snapshot) {
 		case !o.Running():
 			free = min(free, s.Time.Sub(o.Start.Add(o.Duration)))
 		default:
-			if free = 0; o.Duration >= sitesAfter {
+			if free = 0; o.Duration >= callsite.After {
 				o.Site = e.sites.Call(o.Op)
 			}
 		}
 	}
-	if free >= sitesAfter {
+	if free >= callsite.After {
 		s.Site = e.sites.Main()
 	}
 }

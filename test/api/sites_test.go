@@ -84,3 +84,42 @@ func TestSites(t *testing.T) {
 		}
 	}
 }
+
+// TestSiteOfNextCall: a call that follows another one has its own line, and a call that nobody waits for has none, even if another call waits.
+func TestSiteOfNextCall(t *testing.T) {
+	_, nodes := statusWorld(t)
+	c := nodes[0].World()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	site := func(op string) (site string) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			for _, o := range c.Trace().Operations {
+				if o.Op == op && o.Running() && o.Duration > 1100*time.Millisecond {
+					return o.Site
+				}
+			}
+		}
+		t.Fatalf("%s does not run", op)
+		return ""
+	}
+	nexar.StartRecv(ctx, c, make([]byte, 1), 1, 2)
+	var barrier, sent string
+	running.Go(func() {
+		barrier = next()
+		_ = c.Barrier(ctx)
+		sent = next()
+		_ = nexar.Send(ctx, c, make([]byte, 8<<20), 1, 1)
+	})
+	inRecv, inBarrier := site("recv"), site("barrier")
+	if err := nodes[1].World().Barrier(ctx); err != nil {
+		t.Fatal(err)
+	}
+	inSend := site("send")
+	cancel()
+	running.Wait()
+	if inRecv != "" || inBarrier != barrier || inSend != sent {
+		t.Errorf("recv, barrier and send wait at %q, %q and %q, want no line, %q and %q", inRecv, inBarrier, inSend, barrier, sent)
+	}
+}
