@@ -134,7 +134,7 @@ func join(ctx context.Context, cfg Config, l *launched, rankFile *os.File) (*Nod
 	n := &Node{rankFile: rankFile, left: make(chan struct{}), closed: make(chan struct{}), departure: newDeparture(), leaves: make(map[*engine.WorldWait]func())}
 	n.leave = sync.OnceFunc(func() { close(n.left) })
 	nodeConfig.Request.Status = n.status
-	nodeConfig.OthersWarn, nodeConfig.SharedSeeds, nodeConfig.Request.World, nodeConfig.Request.Size = othersWarn(), l.world.Shared, l.process.Size, l.size
+	nodeConfig.OthersWarn, nodeConfig.SharedSeeds, nodeConfig.Request.World, nodeConfig.Request.Size = othersWarn() || l.process.LocalRank > 0, l.world.Shared, l.process.Size, l.size
 	for again := true; again; again = l.process.Launcher == launch.Kubernetes && l.seed.Load() == nil && errors.Is(err, client.ErrSeedGone) && ctx.Err() == nil {
 		n.node, err = node.Join(ctx, nodeConfig)
 	}

@@ -163,7 +163,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 	request.Alternates, request.Expect, request.Forget = host.Addrs(n.sockets.addr), n.expect, n.forget
 	request.SendView, request.Removed = n.sendView, n.removed
 	request.Port, request.Listen, request.Roots = portOf(n.sockets.addr), n.announce, n.cfg.Transports.Roots
-	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed, Shared: n.cfg.SharedSeeds}
+	seeds := client.Seeds{Addrs: n.cfg.Seeds, Timeout: n.cfg.Timeout, Log: n.cfg.Log, Dial: n.sockets.dialSeed, Shared: n.cfg.SharedSeeds, OthersWarn: n.cfg.OthersWarn}
 	if n.Session, err = seeds.Join(ctx, request); err != nil {
 		return err
 	}

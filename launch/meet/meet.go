@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/launch"
 )
 
@@ -70,7 +71,7 @@ func (w World) Release() {
 const (
 	// choices is the number of ports at which a single seed may listen if it cannot announce its port.
 	choices = 8
-	// lateAfter is the time after which a warning says what Meet waits for.
+	// lateAfter is the time after which a warning of one process of each host says what Meet waits for.
 	lateAfter = 10 * time.Second
 	// pause is the time between two attempts to reach a process that may not have started yet.
 	pause = 50 * time.Millisecond
@@ -115,10 +116,13 @@ func Meet(ctx context.Context, of launch.Process, m Options) (World, error) {
 		m.Listen, m.Advertise, m.Addrs = loopback, "", func(addr string) []string { return []string{addr} }
 	}
 	if p.canExchange() {
-		late := time.AfterFunc(lateAfter, func() {
-			m.Log.Warn("a process that runs a seed of this world has not announced it yet", "job", p.Job, "rank", p.Rank, "size", p.Size, "seeds", m.Seeds, "waited", lateAfter)
-		})
-		defer late.Stop()
+		level := slog.LevelInfo
+		if p.warns(m.Seeds) {
+			level = slog.LevelWarn
+		}
+		defer wake.Remind(lateAfter, func(waited time.Duration) {
+			m.Log.Log(ctx, level, "a process that runs a seed of this world has not announced it yet", "job", p.Job, "rank", p.Rank, "size", p.Size, "seeds", m.Seeds, "waited", waited)
+		}).Stop()
 		return p.meetByExchange(ctx, m)
 	}
 	return p.meetByName(ctx, m)

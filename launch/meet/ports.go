@@ -35,6 +35,17 @@ func (p process) ports(seed, n int) []int {
 	return ports
 }
 
+// warns reports whether this process is the first of its host that waits for others, which run all of n seeds.
+func (p process) warns(n int) bool {
+	if p.LocalRank != 1 {
+		return p.LocalRank <= 0
+	}
+	p.Rank--
+	p.LocalRank--
+	_, runs := p.runsSeed(n)
+	return runs
+}
+
 // runsSeed returns which of n seeds (0 … n-1) this process runs, if any.
 //
 // Seed k runs on the host k modulo the number of Hosts, by its process with the local rank k divided by that

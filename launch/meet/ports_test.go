@@ -35,6 +35,20 @@ func TestSeeds(t *testing.T) {
 				all = append(all, p)
 			}
 		}
+		waits, warns := map[int]bool{}, map[int]int{} // by host: whether a process waits for the only seed, and how many say so
+		for _, p := range all {
+			if _, runs := p.runsSeed(1); !runs {
+				waits[p.Host] = true
+				if p.warns(1) {
+					warns[p.Host]++
+				}
+			}
+		}
+		for host := range waits {
+			if warns[host] != 1 {
+				t.Errorf("%d hosts, tasks %v: %d processes of host %d say that they wait, want 1", test.hosts, test.tasks, warns[host], host)
+			}
+		}
 		most := size // how many seeds have a process
 		if !test.known && test.hosts > 0 {
 			most = test.hosts * test.tasks[0]

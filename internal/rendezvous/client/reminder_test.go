@@ -81,6 +81,23 @@ func TestWarnsOfUnreachableSeed(t *testing.T) {
 	}
 }
 
+// Of several processes of a host, one warns that no seed is reached.
+func TestOthersWarnOfUnreachableSeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, warnings := lines()
+		d := Seeds{
+			Addrs: []string{"127.0.0.1:7946"}, Timeout: time.Minute, Log: log, OthersWarn: true,
+			Dial: func(context.Context, string) (transport.Conn, error) { return nil, syscall.ECONNREFUSED },
+		}
+		if _, err := d.Join(t.Context(), Request{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want that the time is over", err)
+		}
+		if got := warnings(""); len(got) > 0 {
+			t.Errorf("warnings %q", got)
+		}
+	})
+}
+
 // A host with several ports and without an address is named once.
 func TestUnknownHostIsNamedOnce(t *testing.T) {
 	d := Seeds{Addrs: []string{"pod:1", "pod:2", "127.0.0.1:3"}}

@@ -45,6 +45,9 @@ type Seeds struct {
 	// seed that has proved the token, and whose world has neither formed nor ended, can end the search of a node that joins.
 	Shared bool
 
+	// OthersWarn says that another process of this host warns that no seed is reached.
+	OthersWarn bool
+
 	// waiting is the warning while no seed is reached. Empty means that of a node that joins.
 	waiting string
 
@@ -110,7 +113,11 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		reminder := wake.Remind(remindAfter, func(waited time.Duration) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			d.Log.Warn(cmp.Or(d.waiting, "no seed reached yet"), "waited", waited, "tried", strings.Join(d.tried(ctx, r.last), ", "), "attempts", r.attempts)
+			level := slog.LevelWarn
+			if d.OthersWarn && d.waiting == "" {
+				level = slog.LevelInfo
+			}
+			d.Log.Log(ctx, level, cmp.Or(d.waiting, "no seed reached yet"), "waited", waited, "tried", strings.Join(d.tried(ctx, r.last), ", "), "attempts", r.attempts)
 		})
 		defer reminder.Stop()
 	}
