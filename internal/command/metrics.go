@@ -62,21 +62,40 @@ func urlOf(addr *net.TCPAddr) string {
 	return "http://" + net.JoinHostPort(host, strconv.Itoa(addr.Port)) + "/"
 }
 
-// scrapeWait is the time for a node to answer.
-const scrapeWait = time.Second
+const (
+	// scrapeWait is the time for a node to answer.
+	scrapeWait = time.Second
+	// httpGrace is the time for requests in progress to end when a server closes.
+	httpGrace = time.Second
+)
 
-// requestTime limits the time until a request has arrived, with its body.
-const requestTime = 10 * time.Second
-
-// scrapeGrace is the time for scrapes in progress to end when the server closes.
-const scrapeGrace = time.Second
-
-// metricsServer returns a server for requests without a body.
-func metricsServer(h http.Handler) *http.Server {
-	return &http.Server{Handler: h, ReadTimeout: requestTime, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+// newServer returns a server that ends requests and answers that are not read or sent in time. Streams set their own deadlines.
+func newServer(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 }
 
-// serveMetrics serves the metrics of the cluster of cfg at the value of --metrics until stop, and prints the address.
+// serveHTTP serves a handler, which what names, until stop. First cancel ends what its requests wait for.
+func serveHTTP(w io.Writer, title, what string, l net.Listener, h http.Handler, cancel func()) (stop func()) {
+	server := newServer(h)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			fmt.Fprintf(w, "%s: %s cannot be served any longer: %v\n", title, what, err)
+		}
+	})
+	return func() {
+		cancel()
+		ctx, done := context.WithTimeout(context.Background(), httpGrace)
+		defer done()
+		if server.Shutdown(ctx) != nil {
+			server.Close()
+		}
+		serving.Wait()
+	}
+}
+
+// serveMetrics serves the metrics of the cluster of cfg at the value of --metrics until stop, and prints the address. A scrape in progress then
+// shows that no seed answers.
 func serveMetrics(w io.Writer, title, value string, cfg nexar.Config) (stop func(), err error) {
 	l, err := listenHTTP("--metrics", value)
 	if err != nil {
@@ -90,21 +109,6 @@ func serveMetrics(w io.Writer, title, value string, cfg nexar.Config) (stop func
 		defer context.AfterFunc(querying, stop)()
 		return nexar.ClusterQuery{Wait: scrapeWait}.Query(ctx, cfg)
 	}))
-	server := metricsServer(mux)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Fprintf(w, "%s: metrics cannot be served any longer: %v\n", title, err)
-		}
-	})
 	fmt.Fprintf(w, "%s: metrics: %smetrics\n", title, urlOf(l.Addr().(*net.TCPAddr)))
-	return func() {
-		cancel() // A scrape in progress then shows that no seed answers.
-		ctx, done := context.WithTimeout(context.Background(), scrapeGrace)
-		defer done()
-		if server.Shutdown(ctx) != nil {
-			server.Close()
-		}
-		serving.Wait()
-	}, nil
+	return serveHTTP(w, title, "metrics", l, mux, cancel), nil
 }

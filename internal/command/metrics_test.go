@@ -2,7 +2,6 @@ package command
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -54,38 +53,45 @@ func TestMetricsShutdown(t *testing.T) {
 	}
 }
 
-// A one is a listener with one connection.
-type one struct {
+// oneConn is a listener of one connection.
+type oneConn struct {
 	conn chan net.Conn
 	net.Listener
 }
 
-func (l one) Accept() (net.Conn, error) {
+func (l oneConn) Accept() (net.Conn, error) {
 	if c, ok := <-l.conn; ok {
 		return c, nil
 	}
-	return nil, errors.New("no more connections")
+	return nil, net.ErrClosed
 }
+func (l oneConn) Close() error   { close(l.conn); return nil }
+func (l oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (l one) Close() error { return nil }
-
-// TestSlowScrape: a client that sends no body holds its connection for requestTime.
-func TestSlowScrape(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ours, theirs := net.Pipe()
-		defer ours.Close()
-		l := one{conn: make(chan net.Conn, 1)}
-		l.conn <- theirs
-		close(l.conn)
-		server := metricsServer(http.NotFoundHandler())
-		defer server.Close()
-		go server.Serve(l)
-		if _, err := io.WriteString(ours, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		ours.SetReadDeadline(time.Now().Add(requestTime + time.Second))
-		if _, err := io.Copy(io.Discard, ours); err != nil {
-			t.Error(err)
-		}
-	})
+// TestSlowClients: a client that sends no whole request, or reads no answer, is disconnected.
+func TestSlowClients(t *testing.T) {
+	for name, request := range map[string]string{
+		"half a header":     "GET / HTTP/1.1\r\nHost:",
+		"half a body":       "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf",
+		"no read of answer": "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			l := oneConn{conn: make(chan net.Conn, 1)}
+			l.conn <- theirs
+			stop := serveHTTP(io.Discard, "test", "nothing", l, http.NotFoundHandler(), func() {})
+			if _, err := io.WriteString(ours, request); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(name, "half") {
+				go io.Copy(io.Discard, ours)
+			}
+			time.Sleep(3 * time.Minute / 2)
+			synctest.Wait()
+			if _, err := ours.Write([]byte("x")); err == nil {
+				t.Errorf("%s: the client is still connected", name)
+			}
+			stop()
+		})
+	}
 }

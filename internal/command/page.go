@@ -1,16 +1,11 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"os"
-	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/page"
@@ -19,15 +14,9 @@ import (
 // httpUsage is the usage of --http.
 const httpUsage = "`address` at which to show the cluster in a browser: a port for this host alone, or host:port (default: none)"
 
-// A pageServer is the page of a cluster.
-type pageServer struct {
-	listener net.Listener
-	page     *page.Page
-	stop     func()
-}
-
-// newPage listens at the value of --http, to show the cluster of cfg.
-func newPage(value string, cfg nexar.Config) (*pageServer, error) {
+// servePage shows the cluster of cfg at the value of --http until stop, and prints the address and how to get a ticket: the ticket itself if w is
+// a terminal, which nobody keeps.
+func servePage(w io.Writer, title, value, command string, cfg nexar.Config) (stop func(), err error) {
 	p, err := page.OfCluster(cfg)
 	if err != nil {
 		return nil, err
@@ -36,30 +25,18 @@ func newPage(value string, cfg nexar.Config) (*pageServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pageServer{listener: l, page: p}, nil
-}
-
-// start serves the page until close, and prints its address and how to get a ticket: the ticket itself if w is a terminal, which nobody
-// keeps.
-func (s *pageServer) start(w io.Writer, title, command string, log *slog.Logger) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var serving sync.WaitGroup
-	serving.Go(func() { s.page.Serve(ctx, s.listener, log) })
-	s.stop = func() { cancel(); serving.Wait() }
-
-	addr := s.listener.Addr().(*net.TCPAddr)
+	addr := l.Addr().(*net.TCPAddr)
 	fmt.Fprintf(w, "%s: page: %s\n", title, urlOf(addr))
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintf(w, "%s: ticket: %s (valid for 10 minutes; for another: %s)\n", title, s.page.Ticket(), command)
+	if isTerminal(w) {
+		fmt.Fprintf(w, "%s: ticket: %s (valid for 10 minutes; for another: %s)\n", title, p.Ticket(), command)
 	} else {
 		fmt.Fprintf(w, "%s: for a ticket: %s\n", title, command)
 	}
 	if !addr.IP.IsLoopback() {
 		fmt.Fprintf(w, "%s: note: readers of the network can read the page and its tickets: use --http %d and 'ssh -L %[2]d:127.0.0.1:%[2]d' instead\n", title, addr.Port)
 	}
+	return serveHTTP(w, title, "the page", l, p, p.Close), nil
 }
-
-func (s *pageServer) close() { s.stop() }
 
 func newTicket(s streams) *cobra.Command {
 	var job string

@@ -3,7 +3,6 @@ package command
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -96,12 +95,7 @@ func (f *runFlags) serve(w io.Writer, title string) (list []func(seeds, token st
 			if err != nil {
 				return nil, err
 			}
-			p, err := newPage(f.http, of(seeds, token))
-			if err != nil {
-				return nil, err
-			}
-			p.start(w, title, command, slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
-			return p.close, nil
+			return servePage(w, title, f.http, command, of(seeds, token))
 		})
 	}
 	if f.metrics != "" {

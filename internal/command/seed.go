@@ -124,12 +124,11 @@ func (f *seedFlags) run(ctx context.Context, s streams) error {
 		defer stop()
 	}
 	if f.http != "" {
-		p, err := newPage(f.http, cfg)
+		stop, err := servePage(s.err, "nexar seed", f.http, "nexar ticket, with the token of the cluster", cfg)
 		if err != nil {
 			return err
 		}
-		p.start(s.err, "nexar seed", "nexar ticket, with the token of the cluster", log)
-		defer p.close()
+		defer stop()
 	}
 	if _, err := fmt.Fprintf(s.out, instructions, nodes(f.world), seed.Addr(), addrs, printed, addrs); err != nil {
 		return fmt.Errorf("the instructions for the other hosts cannot be printed: %w", err)

@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"path"
@@ -273,15 +271,4 @@ func (s *stream) send(text string) error {
 		return err
 	}
 	return s.control.Flush()
-}
-
-// Serve serves the page at a listener until ctx ends, and closes it.
-func (p *Page) Serve(ctx context.Context, l net.Listener, log *slog.Logger) {
-	server := &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	defer p.Close()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		log.Error("the page cannot be served any longer", "err", err)
-	}
 }

@@ -223,7 +223,7 @@ func TestViewers(t *testing.T) {
 			return c, err
 		})
 		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-		server := &http.Server{Handler: p}
+		server := &http.Server{Handler: p, ReadTimeout: time.Second, WriteTimeout: time.Second} // They do not end a stream.
 		go server.Serve(l)
 		time.Sleep(time.Minute)
 		if n := asked.Load(); n != 0 {

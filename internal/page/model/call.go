@@ -158,12 +158,17 @@ func (c *Call) missing() []int {
 	return slices.Compact(slices.DeleteFunc(c.awaited, func(r int) bool { return begun[r] }))
 }
 
-// short formats a duration with about three digits.
+// short formats a duration with about two decimals: "3.26 s".
 func short(d time.Duration) string {
-	for unit := time.Second; unit >= time.Microsecond; unit /= 1000 {
-		if d >= unit {
-			return d.Round(unit / 100).String()
-		}
+	if d >= 2*time.Minute {
+		return fmt.Sprintf("%d min", d/time.Minute)
 	}
-	return "1µs"
+	unit, name := time.Microsecond, "µs"
+	switch d = max(d, time.Microsecond); {
+	case d >= time.Second:
+		unit, name = time.Second, "s"
+	case d >= time.Millisecond:
+		unit, name = time.Millisecond, "ms"
+	}
+	return strconv.FormatFloat(float64(d.Round(unit/100))/float64(unit), 'f', -1, 64) + " " + name
 }

@@ -87,7 +87,7 @@ func TestNotes(t *testing.T) {
 		return s
 	}
 	v := m.Add(w.answer(), w.now)
-	if want := (Link{From: 3, To: 2, Class: "tls", Rate: -1, Sent: 7, Notes: "stalls for 1.5s, 2 stalls, 1 reconnection, 1 altered frame"}); len(v.Links) != 1 || v.Links[0] != want {
+	if want := (Link{From: 3, To: 2, Class: "tls", Rate: -1, Sent: 7, Notes: "stalls for 1.5 s, 2 stalls, 1 reconnection, 1 altered frame"}); len(v.Links) != 1 || v.Links[0] != want {
 		t.Errorf("the links are %+v, want %+v", v.Links, want)
 	}
 	if want := (Class{Name: "tls", Links: 1, Stalled: 1}); !slices.Contains(v.Classes, want) {
@@ -151,7 +151,7 @@ func TestLate(t *testing.T) {
 	if want := []Wait{{Who: "ranks 0, 1 and 3", For: "rank 2", Call: "all_reduce #101 (4 × float32, sum)", Since: began}}; !slices.Equal(v.Waits, want) {
 		t.Errorf("the waits are %+v, want %+v", v.Waits, want)
 	}
-	if c := v.Calls[0]; !c.Running || c.Words != "3 ranks began within 1µs, and have waited for rank 2 for 4s." || !slices.Equal(c.Missing, []int{2}) {
+	if c := v.Calls[0]; !c.Running || c.Words != "3 ranks began within 1 µs, and have waited for rank 2 for 4 s." || !slices.Equal(c.Missing, []int{2}) {
 		t.Errorf("the current call is %+v", c)
 	}
 	if got := v.Hosts[1].Words; got != "rank 2 is late, rank 3 waits" {
@@ -257,7 +257,7 @@ func TestCallTimeline(t *testing.T) {
 		t.Fatalf("%d calls, want 1", len(v.Calls))
 	}
 	c := v.Calls[0]
-	if want := "3 ranks began within 2ms; rank 3 began 38ms later. The last ended after 60ms."; c.Words != want || c.Running || c.Length != 60*time.Millisecond {
+	if want := "3 ranks began within 2 ms; rank 3 began 38 ms later. The last ended after 60 ms."; c.Words != want || c.Running || c.Length != 60*time.Millisecond {
 		t.Errorf("the call is %+v, want the words %q", c, want)
 	}
 	for i, want := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, 40 * time.Millisecond} {

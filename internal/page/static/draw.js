@@ -54,7 +54,7 @@ export function start(again) {
     shown = null;
     redraw();
   });
-  for (const [state, words] of [["works", "works"], ["waits", "waits"], ["late", "others wait for it"], ["deadlock", "deadlock"], ["no answer", "no answer"], ["joining", "joins"]]) {
+  for (const [state, words] of [["works", "works"], ["waits", "waits"], ["late", "late"], ["deadlock", "deadlock"], ["no answer", "no answer"], ["joining", "joining"]]) {
     id("key").append(make("span", "", cell(state), words));
   }
 }
