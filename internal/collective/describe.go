@@ -8,6 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/selector"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
@@ -114,25 +115,23 @@ func Counters(counters map[engine.CallKind]*engine.Counter) (list []trace.Counte
 		op    string
 		ranks int
 	}
-	named := make(map[name]*engine.Counter)
+	named := make(map[name]*trace.Counter)
 	for _, k := range counters {
-		n := name{callName(plan.Collective(k.Kind), k.Op, k.IsUneven), k.Ranks}
+		kind := plan.Collective(k.Kind)
+		n := name{callName(kind, k.Op, k.IsUneven), k.Ranks}
 		if k.Kind == 0 {
 			n.op = engine.MessageName(k.Op)
 		}
-		if named[n] == nil {
-			named[n] = &engine.Counter{CallKind: k.CallKind}
-		}
-		named[n].Merge(k)
-	}
-	for n, k := range named {
-		c := trace.Counter{
-			Op: n.op, Ranks: n.ranks, Calls: k.Calls, Failed: k.Failed, Bytes: k.Bytes, Durations: k.Took.Trace(), Waited: k.Waits.Sum, WaitedFor: k.Waits.Ranks,
-		}
 		if k.Channels > 0 {
-			c.Plan = selector.PlanName(plan.Collective(k.Kind), int(k.Plan), int(k.Channels))
+			k.Sum.Plan = selector.PlanName(kind, int(k.Plan), int(k.Channels))
 		}
-		list = append(list, c)
+		if named[n] == nil {
+			named[n] = &trace.Counter{Op: n.op, Ranks: n.ranks}
+		}
+		recorder.Merge(named[n], &k.Sum)
+	}
+	for _, c := range named {
+		list = append(list, *c)
 	}
 	slices.SortFunc(list, func(a, b trace.Counter) int {
 		return cmp.Or(-cmp.Compare(a.Calls, b.Calls), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Ranks, b.Ranks))

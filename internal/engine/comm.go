@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/poll"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -60,9 +61,9 @@ type Comm struct {
 	inView  *viewLinks     // see collectLinksLocked; nil before the first call
 	viewEnd int            // see viewEndLocked; 0 before the first call
 
-	counters     []*Counter        // of collectives
-	counter      *Counter          // the one that was needed last, or nil
-	messageWaits [2]recorder.Waits // of sends and receives
+	counters     []*Counter       // of collectives
+	counter      *Counter         // the one that was needed last, or nil
+	messageWaits [2]trace.Counter // Waited and WaitedFor of sends and receives
 }
 
 func newComm(e *Engine, id uint64, creator *link.Link) *Comm {

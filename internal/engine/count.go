@@ -7,17 +7,16 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // A Counter counts the calls of one kind on communicators with the same number of ranks.
 type Counter struct {
 	CallKind
-	key                  uint32
-	Plan                 uint8  // of the latest successful call, as in wire.Call
-	Channels             uint16 // 0 before the first
-	Calls, Failed, Bytes uint64
-	Took                 recorder.Durations // see trace.Counter.Durations
-	Waits                recorder.Waits     // for ranks of the world
+	key      uint32
+	Plan     uint8         // of the latest successful call, as in wire.Call
+	Channels uint16        // 0 before the first
+	Sum      trace.Counter // without names
 }
 
 // A CallKind is the key of a counter. Kind and Op are those of wire.Call or, for a message, zero and p2p.Sent or p2p.Got.
@@ -46,26 +45,24 @@ func (c *Comm) counterLocked(call *wire.Call) *Counter {
 func (op *Op) countLocked() {
 	s := op.call
 	k := op.comm.counterLocked(&s.Call)
-	k.Calls++
+	recorder.Count(&k.Sum, int64(len(op.work.Data)), op.err == nil)
 	if op.err != nil {
-		k.Failed++
 		return
 	}
-	k.Bytes += uint64(len(op.work.Data))
 	k.Plan, k.Channels = s.Plan, s.Channels
 	switch {
 	case !s.isTraced:
 	case !op.work.Brief:
-		k.Took.Add(time.Duration(s.ended-s.begun), 1)
+		recorder.CountDuration(&k.Sum.Durations, time.Duration(s.ended-s.begun), 1)
 	case s.Seq%timedEvery == 0:
-		k.Took.Add(time.Duration(s.ended-s.begun), timedEvery)
+		recorder.CountDuration(&k.Sum.Durations, time.Duration(s.ended-s.begun), timedEvery)
 	}
 }
 
 // waitedLocked notes that a running operation has waited for other ranks since the last check of the watchdog.
 func (op *Op) waitedLocked(d time.Duration) {
 	if c := op.comm; c.traced != nil {
-		c.counterLocked(&op.call.Call).Waits.Add(d, c.worldRanksLocked(op.exec.WaitsForLocked()...))
+		recorder.CountWait(&c.counterLocked(&op.call.Call).Sum, d, c.worldRanksLocked(op.exec.WaitsForLocked()...))
 	}
 }
 
@@ -81,7 +78,7 @@ func (w *wait) countWait(d time.Duration) {
 	if peer := w.p2p.Peer; peer != p2p.Any {
 		ranks = []int{peer}
 	}
-	c.messageWaits[w.p2p.Kind].Add(d, c.worldRanksLocked(ranks...))
+	recorder.CountWait(&c.messageWaits[w.p2p.Kind], d, c.worldRanksLocked(ranks...))
 }
 
 // Merge adds the numbers of o.
@@ -89,9 +86,7 @@ func (k *Counter) Merge(o *Counter) {
 	if o.Channels > 0 {
 		k.Plan, k.Channels = o.Plan, o.Channels
 	}
-	k.Calls, k.Failed, k.Bytes = k.Calls+o.Calls, k.Failed+o.Failed, k.Bytes+o.Bytes
-	k.Took.Merge(&o.Took)
-	k.Waits.Merge(&o.Waits)
+	recorder.Merge(&k.Sum, &o.Sum)
 }
 
 // counters has counters by their kind.
@@ -114,9 +109,9 @@ func (c *Comm) addCounters(m counters) {
 	for _, k := range c.counters {
 		m.add(k)
 	}
-	for kind, n := range c.messages.Counts() {
-		if waits := c.messageWaits[kind]; n.Calls > 0 || waits.Sum > 0 {
-			m.add(&Counter{CallKind: CallKind{Ranks: len(c.linkTo), Op: uint8(kind)}, Calls: n.Calls, Failed: n.Failed, Bytes: n.Bytes, Waits: waits})
+	for kind, sum := range c.messages.Counts() {
+		if recorder.Merge(&sum, &c.messageWaits[kind]); sum.Calls > 0 || sum.Waited > 0 {
+			m.add(&Counter{CallKind: CallKind{Ranks: len(c.linkTo), Op: uint8(kind)}, Sum: sum})
 		}
 	}
 }

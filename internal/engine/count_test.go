@@ -12,13 +12,14 @@ import (
 )
 
 // countsOf returns a counter of an engine, or an empty one.
-func countsOf(e *Engine, kind, op uint8) Counter {
+func countsOf(e *Engine, kind, op uint8) trace.Counter {
 	for k, c := range e.Counters() {
 		if k.Kind == kind && k.Op == op {
-			return *c
+			c.Sum.Ranks = k.Ranks
+			return c.Sum
 		}
 	}
-	return Counter{}
+	return trace.Counter{}
 }
 
 // TestCounters: collectives and messages are counted, also after their communicator is closed, and those of nexar itself are not.
@@ -41,7 +42,7 @@ func TestCounters(t *testing.T) {
 		t.Helper()
 		for rank, e := range w.engines {
 			sum := countsOf(e, kind, w.comms[rank].calls.get(1).Op)
-			if took := sum.Took.Trace(); sum.Calls != 3 || sum.Failed != 0 || sum.Bytes != 3*400_000 || sum.Ranks != 2 || took.Count() != 3 || took.Sum <= 0 {
+			if took := sum.Durations; sum.Calls != 3 || sum.Failed != 0 || sum.Bytes != 3*400_000 || sum.Ranks != 2 || took.Count() != 3 || took.Sum <= 0 {
 				t.Errorf("%s, rank %d has counted %+v", when, rank, sum)
 			}
 		}
@@ -81,7 +82,7 @@ func TestCountFailed(t *testing.T) {
 		t.Fatal("no error")
 	}
 	got := countsOf(w.engines[0], kind, op.call.Op)
-	if took := got.Took.Trace(); got.Calls != 1 || got.Failed != 1 || got.Bytes != 0 || took.Count() != 0 {
+	if took := got.Durations; got.Calls != 1 || got.Failed != 1 || got.Bytes != 0 || took.Count() != 0 {
 		t.Errorf("counted %+v", got)
 	}
 }
@@ -105,8 +106,8 @@ func TestCountBrief(t *testing.T) {
 		return nil
 	}))
 	for k, c := range w.engines[0].Counters() {
-		if took := c.Took.Trace(); k.Kind != 0 && (c.Calls != 2*timedEvery+3 || took.Count() != 2*timedEvery || took.Sum <= 0) {
-			t.Errorf("counted %d calls and %d durations of %v in all", c.Calls, took.Count(), took.Sum)
+		if took := c.Sum.Durations; k.Kind != 0 && (c.Sum.Calls != 2*timedEvery+3 || took.Count() != 2*timedEvery || took.Sum <= 0) {
+			t.Errorf("counted %d calls and %d durations of %v in all", c.Sum.Calls, took.Count(), took.Sum)
 		}
 	}
 }
@@ -125,8 +126,8 @@ func TestCountWaits(t *testing.T) {
 	}
 	waits := func(kind, op uint8, least time.Duration) func() bool {
 		return func() bool {
-			got := countsOf(w.engines[0], kind, op).Waits
-			return got.Sum >= least && slices.Equal(got.Ranks, []trace.RankTime{{Rank: 11, Time: got.Sum}})
+			got := countsOf(w.engines[0], kind, op)
+			return got.Waited >= least && slices.Equal(got.WaitedFor, []trace.RankTime{{Rank: 11, Time: got.Waited}})
 		}
 	}
 	until(t, "the wait of the collective", waits(op.call.Kind, op.call.Op, 5*watchTick))
@@ -140,7 +141,7 @@ func TestCountWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.comms[0].Close()
-	if got := countsOf(w.engines[0], uint8(plan.AllReduce), 1).Waits; got.Sum < 5*watchTick || len(got.Ranks) > 0 {
+	if got := countsOf(w.engines[0], uint8(plan.AllReduce), 1); got.Waited < 5*watchTick || len(got.WaitedFor) > 0 {
 		t.Errorf("after Close: %+v", got)
 	}
 }
@@ -150,13 +151,13 @@ func TestMergeCounters(t *testing.T) {
 	kind := CallKind{Ranks: 2, Kind: 4}
 	all := make(counters)
 	for _, k := range []Counter{
-		{CallKind: kind, Plan: 3, Channels: 1, Calls: 2, Bytes: 8},
-		{CallKind: kind, Calls: 1, Failed: 1, Waits: recorder.Waits{Sum: 5}},
-		{CallKind: CallKind{Ranks: 3, Kind: 4}, Calls: 9},
+		{CallKind: kind, Plan: 3, Channels: 1, Sum: trace.Counter{Calls: 2, Bytes: 8}},
+		{CallKind: kind, Sum: trace.Counter{Calls: 1, Failed: 1, Waited: 5}},
+		{CallKind: CallKind{Ranks: 3, Kind: 4}, Sum: trace.Counter{Calls: 9}},
 	} {
 		all.add(&k)
 	}
-	if got := all[kind]; len(all) != 2 || got.Plan != 3 || got.Channels != 1 || got.Calls != 3 || got.Failed != 1 || got.Bytes != 8 || got.Waits.Sum != 5 {
+	if got := all[kind]; len(all) != 2 || got.Plan != 3 || got.Channels != 1 || got.Sum.Calls != 3 || got.Sum.Failed != 1 || got.Sum.Bytes != 8 || got.Sum.Waited != 5 {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -120,7 +120,7 @@ func (e *Engine) forget(c *Comm) {
 		*e.archive.Put() = t
 	}
 	for _, k := range counted {
-		k.Waits.Ranks = nil // The next view may give their numbers to other nodes.
+		k.Sum.WaitedFor = nil // The next view may give their numbers to other nodes.
 		e.past.add(k)
 	}
 	delete(e.comms, c.id)

@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p/match"
 	"github.com/nexar-go/nexar/internal/poll"
 	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // Any stands for every source or every tag in receives and probes.
@@ -81,7 +82,7 @@ type Messages struct {
 	begun     uint64           // number of calls
 	orders    [][Probed]uint32 // by rank and kind, the number of messages; made by the first one
 	tracing   bool
-	counts    [2]Counts
+	counts    [2]trace.Counter
 	past      recorder.Ring[Trace]
 }
 

@@ -1,5 +1,10 @@
 package p2p
 
+import (
+	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/trace"
+)
+
 // The kinds of calls.
 const (
 	Sent uint8 = iota
@@ -19,11 +24,8 @@ type Trace struct {
 	Err          error
 }
 
-// Counts counts sends or receives that have ended, while tracing is on.
-type Counts struct{ Calls, Failed, Bytes uint64 }
-
-// Counts returns the counts of sends and receives, by their kind.
-func (m *Messages) Counts() [2]Counts {
+// Counts returns the counters of sends and receives that have ended while tracing was on, by their kind.
+func (m *Messages) Counts() [2]trace.Counter {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.counts
@@ -67,13 +69,7 @@ func (m *Messages) traceLocked(kind, typ uint8, peer int, tag int64, bytes int, 
 	if !m.tracing {
 		return
 	}
-	n := &m.counts[kind]
-	n.Calls++
-	if err == nil {
-		n.Bytes += uint64(bytes)
-	} else {
-		n.Failed++
-	}
+	recorder.Count(&m.counts[kind], int64(bytes), err == nil)
 	p := m.past.Put()
 	p.Kind, p.Type, p.Peer, p.Tag, p.Bytes, p.Order = kind, typ, int32(peer), tag, int64(bytes), order
 	p.Begun, p.Ended, p.Err = begun, ended, err

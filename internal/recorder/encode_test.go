@@ -150,12 +150,12 @@ func FuzzDecode(f *testing.F) {
 // TestEncodeCounters: counters are kept when operations and links do not fit, and read as they were.
 func TestEncodeCounters(t *testing.T) {
 	want := snapshot()
-	var d Durations
+	var d trace.Durations
 	for bucket := trace.DurationFirst; bucket <= trace.DurationLast; bucket += 2 {
-		d.Add(time.Duration(math.Ldexp(float64(time.Second), bucket)), 1000)
+		CountDuration(&d, time.Duration(math.Ldexp(float64(time.Second), bucket)), 1000)
 	}
 	for i := range encodedCounters {
-		c := trace.Counter{Op: "all_reduce_buckets", Ranks: i, Plan: "ring of hosts in shared memory", Calls: 1 << 40, Failed: 3, Bytes: 1 << 60, Durations: d.Trace(), Waited: 1 << 60}
+		c := trace.Counter{Op: "all_reduce_buckets", Ranks: i, Plan: "ring of hosts in shared memory", Calls: 1 << 40, Failed: 3, Bytes: 1 << 60, Durations: d, Waited: 1 << 60}
 		for r := range trace.WaitedForMax {
 			c.WaitedFor = append(c.WaitedFor, trace.RankTime{Rank: 1000 + r, Time: 1 << 50})
 		}

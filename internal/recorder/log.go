@@ -15,7 +15,6 @@ type Log struct {
 	free    []int             // their indices
 	ended   Ring[trace.Operation]
 	counter trace.Counter
-	took    Durations
 }
 
 // functionMax bounds the name of a function, in bytes.
@@ -51,12 +50,8 @@ func (l *Log) End(index int, outcome string, bytes int) {
 	o.Duration, o.Outcome, o.Bytes = time.Since(o.Start), outcome, o.Bytes+int64(bytes)
 	*l.ended.Put() = *o
 	l.counter.Op = o.Op
-	l.counter.Calls++
-	if outcome == trace.OK {
-		l.counter.Bytes += uint64(o.Bytes)
-		l.took.Add(o.Duration, 1)
-	} else {
-		l.counter.Failed++
+	if Count(&l.counter, o.Bytes, outcome == trace.OK); outcome == trace.OK {
+		CountDuration(&l.counter.Durations, o.Duration, 1)
 	}
 	*o = trace.Operation{}
 	l.free = append(l.free, index)
@@ -69,8 +64,8 @@ func (l *Log) Counters() []trace.Counter {
 	if l.counter.Calls == 0 {
 		return nil
 	}
-	c := l.counter
-	c.Durations = l.took.Trace()
+	c := trace.Counter{Op: l.counter.Op}
+	Merge(&c, &l.counter)
 	return []trace.Counter{c}
 }
 

@@ -5,7 +5,7 @@
 // [Log] keeps other operations. [Encode] and [Decode] carry a trace.Snapshot to the seed, and
 // [AddNode] adds it to a trace.Cluster.
 //
-// [Durations] and [Waits] add up the durations and the waiting times of all calls, for the counters of a snapshot.
+// [Count], [CountDuration] and [CountWait] add calls to a counter of a snapshot.
 //
 // A Clock and a Log may be used by several goroutines, a Ring by one at a time.
 //

@@ -1,0 +1,46 @@
+package recorder
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/nexar-go/nexar/trace"
+)
+
+func TestDurations(t *testing.T) {
+	var c, other trace.Counter
+	CountDuration(&c.Durations, time.Second, 64)
+	CountDuration(&c.Durations, 3*time.Second, 1)
+	CountDuration(&other.Durations, time.Second/4, 2)
+	Merge(&c, &other)
+	want := trace.Durations{Sum: 67*time.Second + time.Second/2, First: -2, Counts: []uint64{2, 0, 64, 0, 1}}
+	if got := c.Durations; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestWaits: the ranks with the longest times are kept, in order, among many others.
+func TestWaits(t *testing.T) {
+	var w trace.Counter
+	CountWait(&w, time.Second, nil)
+	CountWait(&w, -time.Second, []int{1})
+	CountWait(&w, time.Second, []int{1, 2, 3, 4, 5, 6, 7, 8, 9})
+	if w.Waited != time.Second || len(w.WaitedFor) > 0 {
+		t.Errorf("after a wait for nine ranks: %+v", w)
+	}
+	w = trace.Counter{}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		CountWait(&w, time.Millisecond, []int{r.IntN(100)})
+		CountWait(&w, 2*time.Millisecond, []int{200, 300})
+		CountWait(&w, time.Millisecond, []int{300})
+	}
+	if len(w.WaitedFor) != trace.WaitedForMax || w.WaitedFor[0] != (trace.RankTime{Rank: 300, Time: 30 * time.Second}) || w.WaitedFor[1] != (trace.RankTime{Rank: 200, Time: 20 * time.Second}) {
+		t.Errorf("got %+v", w.WaitedFor)
+	}
+	if want := 40 * time.Second; w.Waited != want {
+		t.Errorf("sum %v, want %v", w.Waited, want)
+	}
+}
