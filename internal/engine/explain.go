@@ -18,11 +18,15 @@ import (
 // same analysis explains it as the snapshots of a cluster.
 func (s *stalls) clusterLocked(more ...wire.Wait) trace.Cluster {
 	now := time.Now()
-	rank := s.own.rank
-	if len(more) > 0 {
-		rank = int(more[0].Rank) // The first check may be due.
+	rank, size := s.own.rank, len(s.own.links)
+	for i := range more { // The first check may be due.
+		rank = int(more[i].Rank)
+		size = max(size, rank+1)
+		for _, p := range more[i].Peers {
+			size = max(size, int(p.Rank)+1)
+		}
 	}
-	c := trace.Cluster{Formed: true, Epoch: s.epoch, Joined: max(len(s.own.links), rank+1)}
+	c := trace.Cluster{Formed: true, Epoch: s.epoch, Joined: size}
 	add := func(rank int, list []wire.Wait, ago time.Duration) *trace.Snapshot {
 		o := &trace.Snapshot{Rank: rank, Size: c.Joined, Epoch: s.epoch, Time: now}
 		for i := range list {

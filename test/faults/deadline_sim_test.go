@@ -87,6 +87,30 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestDeadlineAtOnce: a call names the rank that it waits for, also in shared memory and if the deadline passes before the node has looked for
+// calls that wait.
+func TestDeadlineAtOnce(t *testing.T) {
+	var e *nexar.DeadlineError
+	for after := time.Millisecond; (e == nil || len(e.Waiting) == 0) && after < 10*time.Second; after *= 2 { // It may pass before the call waits.
+		comms, err := nexar.Local(t.Context(), 2, nexar.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		err = comms[0].Barrier(ctx)
+		if e, _ = errors.AsType[*nexar.DeadlineError](err); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("barrier: %v", err)
+		}
+		cancel()
+		for _, c := range comms {
+			c.Close()
+		}
+	}
+	if e == nil || !slices.Equal(e.Waiting, []int{1}) || !strings.HasPrefix(e.Sentence, "Rank 0 waits in barrier #1 for rank 1") {
+		t.Errorf("%+v, want a DeadlineError that names rank 1", e)
+	}
+}
+
 // TestCancelled: a call whose context is cancelled has the cause of the context, without more.
 func TestCancelled(t *testing.T) {
 	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {

@@ -57,6 +57,7 @@ type Execution struct {
 	before     chan struct{} // closed when the operation before this one has ended; nil without one
 	next       *Execution    // the operation that waits for this one
 	mismatched int           // the rank that has made another call, plus 1
+	unmet      []int         // the rank that a wait has failed for
 	busy       int           // 1 while the operation uses the memory, or is about to
 	stopped    atomic.Bool   // the operation has failed; set with the lock
 }
@@ -77,7 +78,7 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	r.unit, r.print = x.unit, uint32(mix(x.shape, call.Seq)>>32)
 	x.pieces += uint32(r.Channels)
 	r.mark, r.busy = x.pieces, 1
-	r.before, r.next, r.mismatched = nil, nil, 0
+	r.before, r.next, r.mismatched, r.unmet = nil, nil, 0, nil
 	if x.last != nil {
 		r.before, r.busy = make(chan struct{}), 0
 		x.last.next = r
@@ -161,6 +162,10 @@ func (r *Execution) finish(err error) (completed bool) {
 		x.mu.Unlock()
 		return true
 	}
+	if rank := x.memory.waiting(); rank >= 0 {
+		r.unmet = []int{rank}
+	}
+	x.memory.setAwaited(awaited{})
 	failing := r.stopped.Load()
 	mismatch, isMismatch := errors.AsType[*MismatchError](err)
 	switch {
@@ -212,7 +217,7 @@ func (r *Execution) WaitsForLocked() []int {
 	if rank := r.executor.memory.waiting(); rank >= 0 && r.busy > 0 {
 		return []int{rank}
 	}
-	return nil
+	return r.unmet
 }
 
 // ProgressLocked implements [exec.Execution]. This node works on the operation, or on an earlier

@@ -390,8 +390,12 @@ func TestInterrupt(t *testing.T) {
 	if err := <-ended; err != errStopped {
 		t.Errorf("got %v, want %v", err, errStopped)
 	}
-	if got := m.waiting(); got != -1 {
-		t.Errorf("waits for rank %d at the end", got)
+	if got := m.waiting(); got != 1 {
+		t.Errorf("the wait for rank %d has failed, want 1", got)
+	}
+	r.busy = 1
+	if r.finish(errStopped); m.waiting() != -1 || !slices.Equal(r.WaitsForLocked(), []int{1}) {
+		t.Errorf("at the end the memory waits for rank %d, and the operation waited for %v", m.waiting(), r.WaitsForLocked())
 	}
 }
 

@@ -40,13 +40,17 @@ const (
 	sleepMax   = 64 * sleepFirst
 )
 
-// wait waits until a counter of a rank has reached a value.
-func (m *Memory) wait(ctx context.Context, r *Execution, at *atomic.Uint32, value uint32, rank int) error {
+// wait waits until a counter of a rank has reached a value. If it fails, the rank is still awaited.
+func (m *Memory) wait(ctx context.Context, r *Execution, at *atomic.Uint32, value uint32, rank int) (err error) {
 	if m.spin(at, value) {
 		return nil
 	}
 	m.setAwaited(awaited{rank, at, value})
-	defer m.setAwaited(awaited{})
+	defer func() {
+		if err == nil {
+			m.setAwaited(awaited{})
+		}
+	}()
 	m.place.Settle()
 	var began time.Time
 	for i := 1; ; i++ {
