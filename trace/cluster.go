@@ -80,25 +80,22 @@ func (c Cluster) WriteTo(w io.Writer) (int64, error) {
 }
 
 // world returns the newest snapshots of the nodes.
-func (c *Cluster) world() world {
+func (c *Cluster) world() *world {
 	var snapshots []Snapshot
-	for _, n := range c.Nodes {
+	nodes, size := make(map[int]*Node), 0
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
 		if n.Snapshot != nil {
 			snapshots = append(snapshots, *n.Snapshot)
 		}
-	}
-	a := newWorld(snapshots)
-	a.nodes = make(map[int]*Node)
-	if c.Formed {
-		a.size = max(a.size, c.Joined)
-	}
-	for i := range c.Nodes {
-		if n := &c.Nodes[i]; n.Rank >= 0 {
-			a.nodes[n.Rank] = n
+		if n.Rank >= 0 {
+			nodes[n.Rank] = n
 		}
 	}
-	a.noteHosts()
-	return a
+	if c.Formed {
+		size = c.Joined
+	}
+	return newWorld(snapshots, nodes, size)
 }
 
 func nodes(n int) string {

@@ -37,8 +37,8 @@ const (
 	stalledAfter = time.Second
 	// lateAfter is the resolution of the times of brief operations.
 	lateAfter = 20 * time.Millisecond
-	// crowdedAfter is the time after which a collective that all its ranks have called is reported.
-	crowdedAfter = 10 * time.Second
+	// longAfter is the time after which a call that no other rank delays is reported.
+	longAfter = 10 * time.Second
 	// lossShown is how long the loss of a rank is reported.
 	lossShown = time.Minute
 	// findingsMax bounds the findings, and groupsMax the calls in one.
@@ -60,7 +60,7 @@ func (c Cluster) Findings() []Finding {
 	}
 	a := c.world()
 	list := a.findings()
-	if f, ok := c.loss(&a); ok && (list[0].State == Working || list[0].State == Late) {
+	if f, ok := c.loss(a.size); ok && (list[0].State == Working || list[0].State == Late) {
 		list = append([]Finding{f}, list...)
 	}
 	if c.Waiting > 0 {
@@ -70,7 +70,7 @@ func (c Cluster) Findings() []Finding {
 }
 
 // loss describes the last node that the world has lost within lossShown.
-func (c *Cluster) loss(a *world) (f Finding, ok bool) {
+func (c *Cluster) loss(size int) (f Finding, ok bool) {
 	i := len(c.Changes) - 1
 	for i >= 0 && c.Changes[i].What != Lost && c.Changes[i].What != Excluded {
 		i--
@@ -82,26 +82,25 @@ func (c *Cluster) loss(a *world) (f Finding, ok bool) {
 	ago := max(c.SeedTime.Sub(l.Time), 0)
 	text := agree(on(ranks([]int{l.Rank}, l.More), hostOf(l.Name)), l.More+1, "was", "were")
 	return Finding{State: Lost, Ranks: []int{l.Rank}, For: ago, Text: fmt.Sprintf("%s %s %s ago: %s; the other %d ranks work",
-		capital(text), l.What, span(ago), clipTo(l.Why, 200), a.size)}, ago < lossShown
+		capital(text), l.What, span(ago), clipTo(l.Why, 200), size)}, ago < lossShown
 }
 
 // About says in one sentence what a rank waits for, even if it has waited for less than a second. Nothing is known of ranks without a [Node] in c.
 func (c Cluster) About(rank int) string {
 	a := c.world()
 	a.all = true
-	g := a.graph()
 	for _, f := range a.findings() {
 		if slices.Contains(f.waiters, rank) {
 			return f.Text
 		}
 	}
-	return a.wait(g, []int{rank}, nil) + " for " + span(a.groups(g, []int{rank})[0].time)
+	return a.wait([]int{rank}, nil) + " for " + span(a.groups([]int{rank})[0].time)
 }
 
 // Doing says what a rank does: "has been in recv from rank 0 for 14 s".
 func (c Cluster) Doing(rank int) string {
 	a := c.world()
-	return a.groups(a.graph(), []int{rank})[0].String()
+	return a.groups([]int{rank})[0].String()
 }
 
 // forming describes a world that has not formed.
@@ -142,57 +141,69 @@ func (c *Cluster) forming() Finding {
 	return f
 }
 
-// A graph has the ranks that wait for others. An end may go on without another rank, or nothing is known of it. All
-// ranks that wait for no end, directly or by others, wait for each other.
-type graph struct {
-	in      map[int]*Operation // by rank: an operation that waits for another rank or, without one, the first
-	waits   map[int][]int      // by rank: the ranks that it waits for
-	waiters map[int][]int      // by rank: the ranks that wait for it
-	ends    map[int]bool
-	flights []flight
-}
-
 // A callKey names a collective.
 type callKey struct {
 	comm string
 	seq  uint64
 }
 
-func (a *world) graph() *graph {
-	g := &graph{in: make(map[int]*Operation), waits: make(map[int][]int), waiters: make(map[int][]int), ends: make(map[int]bool)}
+// connect finds out which ranks wait for others.
+func (a *world) connect() {
+	a.in, a.waits, a.waiters, a.ends, a.inFlight = make(map[int]*Operation), make(map[int][]int), make(map[int][]int), make(map[int]bool), make(map[int]bool)
 	for rank := range a.ranks {
 		for _, o := range a.running(rank) {
-			if old := g.in[rank]; old == nil || len(old.Waiting) == 0 && len(o.Waiting) > 0 {
-				g.in[rank] = o
+			if old := a.in[rank]; old == nil || len(old.Waiting) == 0 && len(o.Waiting) > 0 {
+				a.in[rank] = o
 			}
 			for _, r := range o.Waiting {
-				if r < min(a.size, worldMax) {
-					g.waits[rank] = append(g.waits[rank], r)
-					g.waiters[r] = append(g.waiters[r], rank)
+				if a.isInFlight(r, rank) {
+					a.ends[rank], a.inFlight[rank] = true, true
+				} else if r < min(a.size, worldMax) {
+					a.waits[rank] = append(a.waits[rank], r)
+					a.waiters[r] = append(a.waiters[r], rank)
 				}
 			}
 			if o.Op == "call" || o.Seq == 0 && o.Peer < 0 {
-				g.ends[rank] = true
+				a.ends[rank] = true
 			}
 		}
 	}
-	var delayed map[int]bool
-	g.flights, delayed = a.flights(g.waits)
-	maps.Copy(g.ends, delayed)
-	for r := range g.waiters {
-		if len(g.waits[r]) == 0 {
-			g.ends[r] = true
+	for _, r := range a.missing() {
+		a.ends[r] = true
+	}
+	for r := range a.waiters {
+		if len(a.waits[r]) == 0 {
+			a.ends[r] = true
 		}
 	}
 	for _, by := range a.collectives() {
 		in := slices.Concat(slices.Collect(maps.Values(by))...)
-		if len(by) == 1 && !slices.ContainsFunc(in, func(r int) bool { return delayed[r] }) && g.isClosed(in) {
+		if len(by) == 1 && a.isClosed(in) {
 			for _, r := range in {
-				g.ends[r] = true
+				a.ends[r] = true
 			}
 		}
 	}
-	return g
+}
+
+// isInFlight reports whether data of a rank for another one is in flight. While operations make progress, it may have arrived already:
+// the snapshots are not of the same instant. When they hang, the counts of both sides are final.
+func (a *world) isInFlight(from, to int) bool {
+	out, in := a.link(from, to), a.link(to, from)
+	return out != nil && in != nil && out.Sent > in.Received
+}
+
+// link returns the link to peer in the snapshot of a rank, or nil.
+func (a *world) link(rank, peer int) *Link {
+	s := a.ranks[rank]
+	if s == nil {
+		return nil
+	}
+	i := slices.IndexFunc(s.Links, func(l Link) bool { return l.Rank == peer })
+	if i < 0 {
+		return nil
+	}
+	return &s.Links[i]
 }
 
 // collectives returns the ranks in running collectives, by their calls.
@@ -214,30 +225,30 @@ func (a *world) collectives() map[callKey]map[string][]int {
 }
 
 // isClosed reports whether several ranks wait for no other. If they are in one collective, it may make progress.
-func (g *graph) isClosed(list []int) bool {
+func (a *world) isClosed(list []int) bool {
 	in := make(map[int]bool)
 	for _, r := range list {
 		in[r] = true
 	}
 	return len(list) > 1 && !slices.ContainsFunc(list, func(r int) bool {
-		return slices.ContainsFunc(g.waits[r], func(w int) bool { return !in[w] })
+		return slices.ContainsFunc(a.waits[r], func(w int) bool { return !in[w] })
 	})
 }
 
 // behind returns the ranks that wait for the given ones, directly or by others.
-func (g *graph) behind(list []int) (waiters []int) {
+func (a *world) behind(list []int) (waiters []int) {
 	seen := make(map[int]bool)
 	for _, r := range list {
 		seen[r] = true
 	}
 	for next := slices.Clone(list); len(next) > 0; next = next[1:] {
-		for _, w := range g.waiters[next[0]] {
+		for _, w := range a.waiters[next[0]] {
 			if seen[w] {
 				continue
 			}
 			seen[w] = true
 			waiters = append(waiters, w)
-			if !g.ends[w] {
+			if !a.ends[w] {
 				next = append(next, w)
 			}
 		}
@@ -249,8 +260,7 @@ func (g *graph) behind(list []int) (waiters []int) {
 // findings returns what delays ranks or, without delays, what the ranks do. If all delays are below a second, only the
 // longest is returned.
 func (a *world) findings() (list []Finding) {
-	g := a.graph()
-	list = slices.Concat(a.mismatches(), a.deadlocks(g), a.delays(g), a.inFlight(g))
+	list = slices.Concat(a.mismatches(), a.deadlocks(), a.delays())
 	order := []string{Mismatch, Deadlock, Silent, Stalled, Changing, Late}
 	slices.SortStableFunc(list, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State)), -cmp.Compare(a.For, b.For))
@@ -286,22 +296,23 @@ func (a *world) mismatches() (list []Finding) {
 }
 
 // deadlocks describes the ranks that wait for each other.
-func (a *world) deadlocks(g *graph) []Finding {
-	ends := slices.Collect(maps.Keys(g.ends))
+func (a *world) deadlocks() []Finding {
+	ends := slices.Collect(maps.Keys(a.ends))
 	moving := make(map[int]bool)
-	for _, r := range append(g.behind(ends), ends...) {
+	for _, r := range append(a.behind(ends), ends...) {
 		moving[r] = true
 	}
-	stuck := slices.DeleteFunc(slices.Sorted(maps.Keys(g.waits)), func(r int) bool { return moving[r] })
+	stuck := slices.DeleteFunc(slices.Sorted(maps.Keys(a.waits)), func(r int) bool { return moving[r] })
 	if len(stuck) == 0 {
 		return nil
 	}
-	since := g.in[slices.MinFunc(stuck, func(a, b int) int { return cmp.Compare(g.in[a].Duration, g.in[b].Duration) })].Duration
+	by := a.groups(stuck)
+	since := slices.MinFunc(by, func(a, b group) int { return cmp.Compare(a.time, b.time) }).time
 	if since < stalledAfter && !a.all {
 		return nil
 	}
 	f := Finding{State: Deadlock, Ranks: some(stuck), For: since, waiters: stuck}
-	switch by := a.groups(g, stuck); len(by) {
+	switch len(by) {
 	case 1:
 		whom := "each other"
 		if len(stuck) == 1 {
@@ -309,31 +320,20 @@ func (a *world) deadlocks(g *graph) []Finding {
 		}
 		f.Text = fmt.Sprintf("%s waited for %s %s for %s: a deadlock", capital(a.has(stuck)), whom, by[0].where()+by[0].at(), span(since))
 	case 2:
-		f.Text = fmt.Sprintf("%s, which %s: a deadlock", a.wait(g, by[0].ranks, by[1].ranks), by[1])
+		f.Text = fmt.Sprintf("%s, which %s: a deadlock", a.wait(by[0].ranks, by[1].ranks), by[1])
 	default:
 		f.Text = fmt.Sprintf("%s waited for each other for %s, %s: a deadlock", capital(a.has(stuck)), span(since), a.list(by))
 	}
 	return []Finding{f}
 }
 
-// delays describes the ranks that others wait for and that wait for no other, those that do not answer, and the ranks of
-// long collectives.
-func (a *world) delays(g *graph) (list []Finding) {
-	ends := slices.Sorted(maps.Keys(g.ends))
-	for _, f := range g.flights {
-		ends = slices.DeleteFunc(ends, func(r int) bool { return r == f.to })
-	}
-	for _, r := range a.missing() {
-		if !g.ends[r] {
-			ends = append(ends, r)
-		}
-	}
-	slices.Sort(ends)
-	by := a.groups(g, ends)
+// delays describes the ranks that others wait for and that wait for no other, and those that do not answer.
+func (a *world) delays() (list []Finding) {
+	by := a.groups(slices.Sorted(maps.Keys(a.ends)))
 	for i := range by[:min(len(by), findingsMax)] {
 		e := &by[i]
-		waiters := g.behind(e.ranks)
-		f := Finding{State: Stalled, Ranks: some(e.ranks), For: a.lag(g, e.ranks), waiters: waiters}
+		waiters := a.behind(e.ranks)
+		f := Finding{State: Stalled, Ranks: some(e.ranks), For: a.lag(e.ranks), waiters: waiters}
 		isSilent := a.ranks[e.ranks[0]] == nil
 		if n := a.nodes[e.ranks[0]]; isSilent && n != nil && n.Snapshot != nil {
 			f.State = Changing
@@ -343,16 +343,17 @@ func (a *world) delays(g *graph) (list []Finding) {
 		switch {
 		case isSilent && len(waiters) == 0:
 			f.Text = capital(fmt.Sprintf("%s %s", a.who(e.ranks), e))
-		case len(waiters) == 0 && len(e.ranks) > 1 && len(g.waits[e.ranks[0]]) > 0 && e.time >= crowdedAfter:
-			f.For, f.Text = e.time, capital(fmt.Sprintf("%s %s, and wait for each other", a.who(e.ranks), e))
 		case len(waiters) == 0:
 			continue
 		case isSilent || f.For >= stalledAfter || a.all:
-			if f.Text = a.wait(g, waiters, e.ranks); e.doing != "" {
+			if f.Text = a.wait(waiters, e.ranks); e.doing != "" {
 				f.Text += ", which " + e.String()
 			}
+			if slices.ContainsFunc(e.ranks, func(r int) bool { return a.inFlight[r] }) {
+				f.Text += ", with data in flight"
+			}
 		default:
-			o := a.behindIn(g, e.ranks)
+			o := a.behindIn(e.ranks)
 			if o == nil || f.For < lateAfter {
 				continue
 			}
@@ -364,10 +365,10 @@ func (a *world) delays(g *graph) (list []Finding) {
 }
 
 // lag returns how long other ranks have waited for the given ones, at the time of their snapshots.
-func (a *world) lag(g *graph, ends []int) (longest time.Duration) {
+func (a *world) lag(ends []int) (longest time.Duration) {
 	for _, r := range ends {
-		for _, w := range g.waiters[r] {
-			d := g.in[w].Duration
+		for _, w := range a.waiters[r] {
+			d := a.in[w].Duration
 			if here, there := a.taken(w), a.taken(r); !here.IsZero() && !there.IsZero() {
 				d -= here.Sub(there)
 			}
@@ -387,30 +388,16 @@ func (a *world) taken(rank int) time.Time {
 }
 
 // behindIn returns a collective in which a rank waits for one of the given ranks, which have not begun it.
-func (a *world) behindIn(g *graph, ends []int) *Operation {
+func (a *world) behindIn(ends []int) *Operation {
 	for _, r := range ends {
-		for _, w := range g.waiters[r] {
-			o := g.in[w]
+		for _, w := range a.waiters[r] {
+			o := a.in[w]
 			if s := a.ranks[r]; o.Seq > 0 && !slices.ContainsFunc(s.Operations, func(p Operation) bool { return p.Comm == o.Comm && p.Seq >= o.Seq }) {
 				return o
 			}
 		}
 	}
 	return nil
-}
-
-// inFlight describes the ranks that wait for data in flight.
-func (a *world) inFlight(g *graph) (list []Finding) {
-	for _, f := range g.flights[:min(len(g.flights), findingsMax)] {
-		waited := g.in[f.to].Duration
-		if waited < stalledAfter && !a.all {
-			continue
-		}
-		waiters := append(g.behind([]int{f.to}), f.to)
-		slices.Sort(waiters)
-		list = append(list, Finding{State: Stalled, Ranks: []int{f.from}, For: waited, waiters: waiters, Text: a.wait(g, waiters, nil) + " for " + f.String()})
-	}
-	return list
 }
 
 // working describes a world in which no rank delays another.
@@ -423,12 +410,22 @@ func (a *world) working() Finding {
 	case 1:
 		f.Text = "The only rank works"
 	}
+	var long []int
+	for rank, o := range a.in {
+		if len(o.Waiting) > 0 && o.Duration >= longAfter {
+			long = append(long, rank)
+		}
+	}
+	if slices.Sort(long); len(long) > 0 {
+		by := a.groups(long)[0]
+		f.Text += fmt.Sprintf("; %s %s", a.who(by.ranks), by)
+	}
+	if len(a.in) > 0 {
+		return f
+	}
 	var last *Operation
 	var ended time.Duration
 	for rank, s := range a.ranks {
-		if len(a.running(rank)) > 0 {
-			return f
-		}
 		if o := a.last(rank); o != nil {
 			if d := max(0, s.Time.Sub(o.Start.Add(o.Duration))); last == nil || d < ended {
 				last, ended = o, d

@@ -103,9 +103,19 @@ func TestSentence(t *testing.T) {
 			o.Comm = []string{"1", "2"}[rank/2]
 			return []Operation{o}, true
 		}), Working, "All 4 ranks work"},
-		"a collective of all ranks stands still": {sized(4, func(rank int) ([]Operation, bool) {
+		"a long collective of all ranks": {sized(4, func(rank int) ([]Operation, bool) {
 			return []Operation{in("all_reduce", 9, 15*time.Second, (rank+1)%4)}, true
-		}), Stalled, "Ranks 0–3 have been in all_reduce #9 for 15 s, and wait for each other"},
+		}), Working, "All 4 ranks work; ranks 0–3 have been in all_reduce #9 for 15 s"},
+		"a long collective whose data moves": {func() Cluster {
+			c := sized(4, func(rank int) ([]Operation, bool) {
+				return []Operation{in("all_reduce", 9, 15*time.Second, (rank+3)%4)}, true
+			})
+			for rank := range 3 { // The bytes of rank 3 have arrived.
+				c.Nodes[rank].Snapshot.Links = append(c.Nodes[rank].Snapshot.Links, Link{Rank: rank + 1, Sent: 700})
+				c.Nodes[rank+1].Snapshot.Links = append(c.Nodes[rank+1].Snapshot.Links, Link{Rank: rank, Received: 500})
+			}
+			return c
+		}(), Working, "All 4 ranks work; ranks 0–3 have been in all_reduce #9 for 15 s"},
 		"silent": {sized(40, func(rank int) ([]Operation, bool) { return []Operation{done}, rank != 5 }), Silent,
 			"Rank 5 on host a has not answered for 3 s"},
 		"others wait for the silent one": {sized(40, func(rank int) ([]Operation, bool) {

@@ -37,11 +37,11 @@ func (g *group) at() string {
 }
 
 // groups groups ranks by what they do, the largest group first. Its time is the shortest of its ranks.
-func (a *world) groups(g *graph, list []int) (groups []group) {
+func (a *world) groups(list []int) (groups []group) {
 	at := make(map[string]int)
 	for _, r := range list {
-		doing, d := a.doing(g, r)
-		site := a.site(g, r)
+		doing, d := a.doing(r)
+		site := a.site(r)
 		i, known := at[doing]
 		if !known {
 			i = len(groups)
@@ -64,9 +64,9 @@ func sortGroups(groups []group) {
 }
 
 // doing describes what a rank does, and for how long.
-func (a *world) doing(g *graph, rank int) (text string, d time.Duration) {
+func (a *world) doing(rank int) (text string, d time.Duration) {
 	s, n := a.ranks[rank], a.nodes[rank]
-	switch o := g.in[rank]; {
+	switch o := a.in[rank]; {
 	case o != nil:
 		return "been in " + o.short(), o.Duration
 	case s != nil:
@@ -86,8 +86,8 @@ func (a *world) doing(g *graph, rank int) (text string, d time.Duration) {
 }
 
 // site returns the place of a rank in its program, if it is known.
-func (a *world) site(g *graph, rank int) string {
-	if o := g.in[rank]; o != nil {
+func (a *world) site(rank int) string {
+	if o := a.in[rank]; o != nil {
 		return o.Site
 	}
 	if s := a.ranks[rank]; s != nil {
@@ -115,8 +115,8 @@ func (a *world) list(groups []group) string {
 
 // wait is "Ranks 0–6 wait in barrier #12 (train/main.go:42) for rank 7" or, of ranks in several calls, "Ranks 0–6 wait, 5 of them in
 // barrier #12, for rank 7".
-func (a *world) wait(g *graph, waiters, others []int) string {
-	text, by := capital(agree(a.who(waiters), len(waiters), "waits", "wait")), a.groups(g, waiters)
+func (a *world) wait(waiters, others []int) string {
+	text, by := capital(agree(a.who(waiters), len(waiters), "waits", "wait")), a.groups(waiters)
 	whom, named := "", ""
 	if len(others) > 0 {
 		whom, named = " for "+a.who(others), ranks(others, 0)

@@ -18,7 +18,7 @@ import (
 // Snapshots of some ranks may be missing. Only snapshots of the newest epoch count and, of
 // several of one rank, the newest.
 func WriteTable(w io.Writer, snapshots []Snapshot) error {
-	a := newWorld(snapshots)
+	a := newWorld(snapshots, nil, 0)
 	var b bytes.Buffer
 	a.write(&b, a.findings())
 	_, err := b.WriteTo(w)
@@ -41,33 +41,37 @@ func (a *world) write(w io.Writer, findings []Finding) {
 	}
 }
 
-// A world has the snapshots of one epoch, by rank.
+// A world has the snapshots of one epoch, by rank, and the ranks that wait for others. An end may go on without another rank, or nothing is
+// known of it. All ranks that wait for no end, directly or by others, wait for each other.
 type world struct {
 	epoch uint64
 	size  int
 	ranks map[int]*Snapshot
-	nodes map[int]*Node // by rank; empty without a Cluster
+	nodes map[int]*Node // by rank; nil without a Cluster
 	hosts bool          // there are several
 	all   bool          // delays of less than a second count
+
+	in       map[int]*Operation // by rank: an operation that waits for another rank or, without one, the first
+	waits    map[int][]int      // by rank: the ranks that it waits for
+	waiters  map[int][]int      // by rank: the ranks that wait for it
+	ends     map[int]bool
+	inFlight map[int]bool // ends that wait for data in flight
 }
 
-func newWorld(snapshots []Snapshot) world {
-	a := world{ranks: make(map[int]*Snapshot)}
+// newWorld returns the newest snapshots of a world, which has at least so many ranks.
+func newWorld(snapshots []Snapshot, nodes map[int]*Node, size int) *world {
+	a := &world{ranks: make(map[int]*Snapshot), nodes: nodes}
 	for i := range snapshots {
 		s := &snapshots[i]
 		if s.Epoch > a.epoch || a.size == 0 {
-			a = world{epoch: s.Epoch, size: s.Size, ranks: make(map[int]*Snapshot)}
+			a.epoch, a.size = s.Epoch, s.Size
+			clear(a.ranks)
 		}
 		if old := a.ranks[s.Rank]; s.Epoch == a.epoch && (old == nil || s.Time.After(old.Time)) {
 			a.ranks[s.Rank] = s
 		}
 	}
-	a.noteHosts()
-	return a
-}
-
-// noteHosts finds out whether the ranks are on several hosts.
-func (a *world) noteHosts() {
+	a.size = max(a.size, size)
 	hosts := make(map[string]bool)
 	for r := range a.ranks {
 		hosts[a.host(r)] = true
@@ -76,6 +80,8 @@ func (a *world) noteHosts() {
 		hosts[a.host(r)] = true
 	}
 	a.hosts = len(hosts) > 1
+	a.connect()
+	return a
 }
 
 // running returns the running operations of a rank in this epoch.
