@@ -115,12 +115,12 @@ func (c *Comm) Trace() trace.Snapshot {
 func (c *Comm) process() trace.Process {
 	mesh, heap := c.impl.View.Mesh(), []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(heap)
-	p := trace.Process{Goroutines: runtime.NumGoroutine(), Heap: heap[0].Value.Uint64(), Shared: mesh.SharedBytes()}
+	p := trace.Process{Goroutines: runtime.NumGoroutine(), HeapBytes: heap[0].Value.Uint64(), SharedBytes: mesh.SharedBytes()}
 	stats := c.node.factory.Pool.Stats()
 	for _, t := range append(stats.Tiers, stats.Oversize) {
-		p.Lent, p.Idle = p.Lent+t.InUse, p.Idle+t.BytesIdle
+		p.LentBuffers, p.IdleBytes = p.LentBuffers+t.InUse, p.IdleBytes+t.BytesIdle
 	}
-	p.Dials, p.Undialed = mesh.Dials()
+	p.Dials, p.DialFailures = mesh.Dials()
 	if n := c.node.node; n != nil {
 		failures, _ := n.node.Failures(0)
 		p.Failures, p.CertificateEnd = len(failures), n.node.Session.Identity.NotAfter()

@@ -43,7 +43,7 @@ func full(rank int) *trace.Snapshot {
 		},
 		Relayed: &trace.Relayed{Forwarded: 1, Lost: 2, Altered: 3, Repeated: 4, Unexpected: 5},
 		Process: trace.Process{
-			Goroutines: 11, Heap: 12, Lent: 13, Idle: 14, Shared: 15, Dials: 16, Undialed: 17, Failures: 18, Recoveries: 19, Recovery: 20 * time.Second,
+			Goroutines: 11, HeapBytes: 12, LentBuffers: 13, IdleBytes: 14, SharedBytes: 15, Dials: 16, DialFailures: 17, Failures: 18, Recoveries: 19, Recovery: 20 * time.Second,
 			CertificateEnd: time.Unix(5000, 0),
 		},
 	}

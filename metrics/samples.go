@@ -97,12 +97,12 @@ func (s *samples) process(p *trace.Process, of []string) {
 		s.add("nexar_certificate_expiry_timestamp_seconds", float64(end.Unix()), of...)
 	}
 	s.add("nexar_dials_total", float64(p.Dials), of...)
-	s.add("nexar_dial_failures_total", float64(p.Undialed), of...)
+	s.add("nexar_dial_failures_total", float64(p.DialFailures), of...)
 	s.add("nexar_goroutines", float64(p.Goroutines), of...)
-	s.add("nexar_heap_bytes", float64(p.Heap), of...)
-	s.add("nexar_pool_lent_buffers", float64(p.Lent), of...)
-	s.add("nexar_pool_idle_bytes", float64(p.Idle), of...)
-	s.add("nexar_shared_memory_bytes", float64(p.Shared), of...)
+	s.add("nexar_heap_bytes", float64(p.HeapBytes), of...)
+	s.add("nexar_pool_lent_buffers", float64(p.LentBuffers), of...)
+	s.add("nexar_pool_idle_bytes", float64(p.IdleBytes), of...)
+	s.add("nexar_shared_memory_bytes", float64(p.SharedBytes), of...)
 }
 
 func (s *samples) calls(t *trace.Snapshot, of []string) {

@@ -150,7 +150,7 @@ func (o *Observer) Watch(node *nexar.Node) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, 2)
 	go func() {
-		defer func() { done <- struct{}{} }()
+		defer func() { cancel(); done <- struct{}{} }() // also when the node is closed
 		for failure, err := range node.Failures(ctx) {
 			if err != nil {
 				return

@@ -64,6 +64,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer node.Close()
+	o.Watch(node) // It ends when the node is closed: TestMain finds goroutines that remain.
 	cfg.Rank = new(7)
 	if _, err := o.Join(t.Context(), cfg); err == nil {
 		t.Fatal("rank 7 of 1 has joined")

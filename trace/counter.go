@@ -1,9 +1,6 @@
 package trace
 
-import (
-	"math/bits"
-	"time"
-)
+import "time"
 
 // A Counter counts the calls of an operation that have ended, over all communicators of the program with the same number of ranks, also
 // those that are closed. The numbers begin at 0 when the node joins, and never decrease, except those of WaitedFor.
@@ -59,14 +56,3 @@ func (d Durations) Count() (n uint64) {
 
 // IsZero reports whether there are no durations.
 func (d Durations) IsZero() bool { return len(d.Counts) == 0 }
-
-// DurationBucket returns the index of the bucket of a duration.
-func DurationBucket(d time.Duration) int {
-	// 2^30 ns are 1.07 s, so the bucket is this one or the next.
-	b := bits.Len64(uint64(max(d, 0))) - 30
-	bound := time.Second >> max(0, -b) << max(0, b)
-	if d > bound {
-		b++
-	}
-	return min(max(b, DurationFirst), DurationLast)
-}

@@ -2,32 +2,9 @@ package trace
 
 import (
 	"encoding/json"
-	"math"
 	"reflect"
 	"testing"
-	"time"
 )
-
-// TestDurationBucket: a duration is in the bucket whose bounds, powers of two, contain it.
-func TestDurationBucket(t *testing.T) {
-	for d, want := range map[time.Duration]int{
-		-1: DurationFirst, 0: DurationFirst, 1: DurationFirst, math.MaxInt64: DurationLast,
-		time.Second: 0, time.Second + 1: 1, time.Second - 1: 0, time.Second / 2: -1, time.Second/2 + 1: 0, 2 * time.Second: 1, 3 * time.Second: 2,
-		time.Second / 1024: -10, // 976,562.5 ns, cut
-		time.Millisecond:   -9,
-		time.Microsecond:   -19,
-	} {
-		if got := DurationBucket(d); got != want {
-			t.Errorf("%v is in bucket %d, want %d", d, got, want)
-		}
-	}
-	for d := time.Duration(1); d < 1<<62; d += d/7 + 1 {
-		b := DurationBucket(d)
-		if b > DurationFirst && d.Seconds() <= math.Ldexp(1, b-1) || b < DurationLast && d.Seconds() > math.Ldexp(1, b) {
-			t.Fatalf("%v is in bucket %d", d, b)
-		}
-	}
-}
 
 // TestCounterJSON: a counter without durations and waits is short, and reading returns what was written.
 func TestCounterJSON(t *testing.T) {

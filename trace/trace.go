@@ -31,15 +31,15 @@ type Snapshot struct {
 
 // A Process has facts about the process of a node.
 type Process struct {
-	Goroutines int    `json:"goroutines"`
-	Heap       uint64 `json:"heap"`       // bytes of objects, including those that the garbage collector has not freed yet
-	Lent       int    `json:"lent"`       // buffers of the pool of collectives in use; see nexar.BufferPool
-	Idle       int64  `json:"idle"`       // bytes of its idle buffers
-	Shared     int64  `json:"shared"`     // bytes of memory that other ranks of the host can read
-	Dials      uint64 `json:"dials"`      // attempts to connect to other nodes
-	Undialed   uint64 `json:"undialed"`   // of Dials, those that have failed
-	Failures   int    `json:"failures"`   // of other nodes, as in nexar.Node.Failures
-	Recoveries uint64 `json:"recoveries"` // communicators of the world that have replaced one after a failure
+	Goroutines   int    `json:"goroutines"`
+	HeapBytes    uint64 `json:"heap_bytes"`    // of objects, including those that the garbage collector has not freed yet
+	LentBuffers  int    `json:"lent_buffers"`  // of the pool of collectives, in use; see nexar.BufferPool
+	IdleBytes    int64  `json:"idle_bytes"`    // of its other buffers
+	SharedBytes  int64  `json:"shared_bytes"`  // of memory that other ranks of the host can read
+	Dials        uint64 `json:"dials"`         // attempts to connect to other nodes
+	DialFailures uint64 `json:"dial_failures"` // of Dials
+	Failures     int    `json:"failures"`      // of other nodes, as in nexar.Node.Failures
+	Recoveries   uint64 `json:"recoveries"`    // communicators of the world that have replaced one after a failure
 	// Recovery is the time of all Recoveries, from the end of a communicator to the next, in nanoseconds in JSON.
 	Recovery time.Duration `json:"recovery"`
 	// CertificateEnd is the time at which the certificate of the node expires. The seed renews it before, if it can be reached.

@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -21,7 +22,18 @@ func Count(c *trace.Counter, bytes int64, isOK bool) {
 // CountDuration adds a duration that stands for so many.
 func CountDuration(d *trace.Durations, took time.Duration, many uint64) {
 	d.Sum += took * time.Duration(many)
-	addDurations(d, trace.DurationBucket(took), many)
+	addDurations(d, bucketOf(took), many)
+}
+
+// bucketOf returns the index of the bucket of a duration in [trace.Durations].
+func bucketOf(d time.Duration) int {
+	// 2^30 ns are 1.07 s, so the bucket is this one or the next.
+	b := bits.Len64(uint64(max(d, 0))) - 30
+	bound := time.Second >> max(0, -b) << max(0, b)
+	if d > bound {
+		b++
+	}
+	return min(max(b, trace.DurationFirst), trace.DurationLast)
 }
 
 // addDurations adds to a bucket. The first and the last bucket of d are not empty.

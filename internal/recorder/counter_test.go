@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -42,5 +43,26 @@ func TestWaits(t *testing.T) {
 	}
 	if want := 40 * time.Second; w.Waited != want {
 		t.Errorf("sum %v, want %v", w.Waited, want)
+	}
+}
+
+// TestBucketOf: a duration is in the bucket whose bounds, powers of two, contain it.
+func TestBucketOf(t *testing.T) {
+	for d, want := range map[time.Duration]int{
+		-1: trace.DurationFirst, 0: trace.DurationFirst, 1: trace.DurationFirst, math.MaxInt64: trace.DurationLast,
+		time.Second: 0, time.Second + 1: 1, time.Second - 1: 0, time.Second / 2: -1, time.Second/2 + 1: 0, 2 * time.Second: 1, 3 * time.Second: 2,
+		time.Second / 1024: -10, // 976,562.5 ns, cut
+		time.Millisecond:   -9,
+		time.Microsecond:   -19,
+	} {
+		if got := bucketOf(d); got != want {
+			t.Errorf("%v is in bucket %d, want %d", d, got, want)
+		}
+	}
+	for d := time.Duration(1); d < 1<<62; d += d/7 + 1 {
+		b := bucketOf(d)
+		if b > trace.DurationFirst && d.Seconds() <= math.Ldexp(1, b-1) || b < trace.DurationLast && d.Seconds() > math.Ldexp(1, b) {
+			t.Fatalf("%v is in bucket %d", d, b)
+		}
 	}
 }

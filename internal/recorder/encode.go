@@ -161,7 +161,7 @@ func check(s *trace.Snapshot) error {
 		}
 		texts = append(texts, c.Op, c.Plan)
 	}
-	if p := &s.Process; p.Goroutines < 0 || p.Lent < 0 || p.Idle < 0 || p.Shared < 0 || p.Failures < 0 || p.Recovery < 0 {
+	if p := &s.Process; p.Goroutines < 0 || p.LentBuffers < 0 || p.IdleBytes < 0 || p.SharedBytes < 0 || p.Failures < 0 || p.Recovery < 0 {
 		return fmt.Errorf("trace: a number of the process is negative: %+v", *p)
 	}
 	for i := range s.Operations {

@@ -113,8 +113,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"waits for no rank": `{"size":1,"counters":[{"waited_for":[{"rank":-1}]}]}`,
 		"waits for many":    `{"size":1,"counters":[{"waited_for":[{}` + strings.Repeat(",{}", trace.WaitedForMax) + `]}]}`,
 		"an operation":      `{"size":1,"counters":[{"op":"\u001b"}]}`,
-		"negative heap":     `{"size":1,"process":{"heap":-1}}`,
-		"negative memory":   `{"size":1,"process":{"shared":-1}}`,
+		"negative heap":     `{"size":1,"process":{"heap_bytes":-1}}`,
+		"negative memory":   `{"size":1,"process":{"shared_bytes":-1}}`,
 		"negative stall":    `{"size":1,"links":[{"stalled":-1}]}`,
 		"more than allowed": `{"size":1}` + strings.Repeat(" ", EncodedMax),
 	} {
@@ -161,7 +161,7 @@ func TestEncodeCounters(t *testing.T) {
 		}
 		want.Counters = append(want.Counters, c)
 	}
-	want.Process = trace.Process{Goroutines: 1, Heap: 2, Lent: 3, Idle: 4, Shared: 5, Dials: 6, Undialed: 7, Failures: 8, Recoveries: 9, Recovery: 10, CertificateEnd: at(1)}
+	want.Process = trace.Process{Goroutines: 1, HeapBytes: 2, LentBuffers: 3, IdleBytes: 4, SharedBytes: 5, Dials: 6, DialFailures: 7, Failures: 8, Recoveries: 9, Recovery: 10, CertificateEnd: at(1)}
 	long := want
 	long.Counters = append(long.Counters, trace.Counter{Op: "barrier"})
 	for i := range 1000 {

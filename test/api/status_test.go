@@ -138,7 +138,7 @@ func TestStatusCounters(t *testing.T) {
 			t.Errorf("rank %d has made the calls %+v", rank, c)
 		}
 		p := s.Process
-		if end := time.Until(p.CertificateEnd); p.Goroutines < 2 || p.Heap == 0 || p.Shared < 0 || p.Failures != 0 || p.Recoveries != 0 || end < time.Hour || end > 48*time.Hour {
+		if end := time.Until(p.CertificateEnd); p.Goroutines < 2 || p.HeapBytes == 0 || p.SharedBytes < 0 || p.Failures != 0 || p.Recoveries != 0 || end < time.Hour || end > 48*time.Hour {
 			t.Errorf("rank %d is in the process %+v", rank, p)
 		}
 		if len(s.Links) != 1 || s.Links[0].Connections != 1 || s.Links[0].Class == "" || s.Links[0].Stalls != 0 {

@@ -111,7 +111,7 @@ func (f *fake) snapshot(r int, n trace.Node, now time.Time) *trace.Snapshot {
 	seconds := float64(at.UnixMilli()%10_000_000) / 1000
 	bytes := uint64((seconds + 1.5*math.Sin(seconds/9) + 0.6*math.Sin(seconds/2.3)) * 430e6)
 	s.Counters = []trace.Counter{{Op: "all_reduce", Ranks: f.ranks, Bytes: bytes}}
-	s.Process.Heap = uint64(210_000_000 + r*1_300_000)
+	s.Process.HeapBytes = uint64(210_000_000 + r*1_300_000)
 	return s
 }
 

@@ -45,7 +45,7 @@ func (w *world) answer() trace.Cluster {
 			s.Links = append(s.Links, trace.Link{Rank: peer, Transport: "tcp", Sent: bytes, Received: bytes})
 		}
 		s.Counters = []trace.Counter{{Op: "all_reduce", Bytes: s.Links[0].Sent}, {Op: "send", Bytes: s.Links[1].Sent}}
-		s.Process.Heap = 1_234_567
+		s.Process.HeapBytes = 1_234_567
 		s.Operations = []trace.Operation{w.reduce(w.seq, 20*time.Millisecond, 5*time.Millisecond, trace.OK)}
 		if s = w.change(r, s); s != nil {
 			n.Missing, n.Snapshot = "", s

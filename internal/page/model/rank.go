@@ -117,7 +117,7 @@ func (n *node) rank(of *trace.Node, a *analysis, now time.Time) Rank {
 		r.Since = time.Time{}
 	}
 	if s != nil {
-		r.Rate, r.Memory = threeDigits(n.move(s)), uint64(threeDigits(float64(s.Process.Heap)))
+		r.Rate, r.Memory = threeDigits(n.move(s)), uint64(threeDigits(float64(s.Process.HeapBytes)))
 	}
 	return r
 }
