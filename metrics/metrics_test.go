@@ -31,7 +31,10 @@ func id(rank int) string { return strings.Repeat(fmt.Sprintf("%x", 10+rank), 64)
 func full(rank int) *trace.Snapshot {
 	return &trace.Snapshot{
 		Node: id(rank), Name: "host:1", Rank: rank, Size: 2, Epoch: 1, Time: time.Unix(1000, 0),
-		Operations: []trace.Operation{{Op: "all_reduce", Seq: 3, Root: -1, Peer: -1, Duration: 3 * time.Second}, {Op: "recv", Outcome: trace.OK, Root: -1}},
+		Operations: []trace.Operation{
+			{Op: "all_reduce", Seq: 3, Root: -1, Peer: -1, Start: time.Unix(997, 0), Duration: 3 * time.Second},
+			{Op: "recv", Outcome: trace.OK, Root: -1, Start: time.Unix(990, 0)},
+		},
 		Counters: []trace.Counter{{
 			Op: "all_reduce", Ranks: 2, Plan: "ring", Calls: 20, Failed: 2, Bytes: 300, Waited: 5 * time.Second,
 			Durations: trace.Durations{Sum: 6 * time.Second, First: -1, Counts: []uint64{16, 0, 2}},
