@@ -14,6 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -249,6 +250,46 @@ func TestLateRank(t *testing.T) {
 		}
 		if strings.Contains(text, "each other") {
 			t.Errorf("a deadlock is logged:\n%s", text)
+		}
+	})
+}
+
+// TestLongCollective: all ranks of a collective over a slow network wait for each other for 20 seconds, while data moves. No log and
+// no state of the cluster calls that a delay.
+func TestLongCollective(t *testing.T) {
+	var log testlog.Buffer
+	cfg := nexar.Config{CollectiveTimeout: 30 * time.Minute, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	worldtest.InFakeTimeWith(t, 3, cfg, func(t *testing.T, w *worldtest.World, network *sim.Network) {
+		for a := range w.Comms {
+			for b := range a {
+				network.SetLink(w.Host(a), w.Host(b), sim.Link{Delay: time.Millisecond, Rate: 200_000})
+			}
+		}
+		start, longest := time.Now(), 0
+		for after := time.Second; after < 20*time.Second; after += 500 * time.Millisecond {
+			time.AfterFunc(after, func() {
+				c := trace.Cluster{Formed: true, Epoch: 1, World: 3, Joined: 3}
+				for rank, comm := range w.Comms {
+					s := comm.Trace()
+					c.Nodes = append(c.Nodes, trace.Node{Rank: rank, Snapshot: &s})
+				}
+				f := c.Findings()[0]
+				if f.State != trace.Working {
+					t.Errorf("after %v the cluster is %s: %s", after, f.State, f.Text)
+				}
+				if strings.Contains(f.Text, "ranks 0–2 have been in all_reduce #") {
+					longest++
+				}
+			})
+		}
+		worldtest.OnAll(t, w.Comms, func(_ int, c *nexar.Comm) error {
+			return nexar.AllReduce(t.Context(), c, make([]float32, 1<<20), nexar.Sum)
+		})
+		if took := time.Since(start); took < 20*time.Second || longest < 15 {
+			t.Errorf("the collective took %v, and %d states have its time", took, longest)
+		}
+		if text := log.String(); text != "" {
+			t.Errorf("logged:\n%s", text)
 		}
 	})
 }
