@@ -49,7 +49,7 @@ func TestRoles(t *testing.T) {
 	for _, want := range []string{
 		`banner `, `main `, `contentinfo `, `heading Ranks 0–8 and 10–15 wait in all_reduce #\d+.* for rank 9`, `heading Who waits for whom`, `heading Ranks`, `heading Links`, `heading History`,
 		`table Ranks`, `columnheader Rank`, `columnheader State`, `columnheader Call`, `columnheader Since`,
-		`(Disclosure[A-Za-z]+|button) node-c0 rank 9 is late, 3 ranks wait`, `rowheader 9 pid 4109`, `(cell|gridcell) late in no call; others wait for it`, `(cell|gridcell) waits for rank 9`,
+		`(Disclosure[A-Za-z]+|button) node-c0 rank 9 is late, 3 ranks wait`, `rowheader 9 pid 4109`, `(cell|gridcell) late in no call; others wait for it`, `(cell|gridcell) 889 MB`, `(cell|gridcell) waits for rank 9`,
 		`checkbox Only hosts with a problem`, `button Fold all`, `(combobox|combobox[A-Za-z]*|ComboBoxSelect) Call`, `image Throughput of the last .*: at most [\d.]+ [kMG]B/s`,
 		`image rank 3: from [\d.]+ (ns|µs|ms) to [\d.]+ m?s`, `link Skip to the ranks`,
 	} {

@@ -206,26 +206,29 @@ function drawHosts(parts, changed, now) {
 }
 
 function newHost(name) {
-  const button = make("button", "", make("span", "name", name), make("span", "cells"), make("span", "words"), make("span", "pace wide"));
+  const button = make("button", "", make("span", "name", name), make("span", "cells"), make("span", "words"));
   button.type = "button";
   const head = make("th", "", button);
-  head.colSpan = 6;
+  head.colSpan = 4;
   head.scope = "rowgroup";
-  const body = make("tbody", "", make("tr", "host", head));
+  const pace = make("td", "num wide"), memory = make("td", "num wide");
+  const body = make("tbody", "", make("tr", "host", head, pace, memory));
   button.addEventListener("click", () => {
     folds.set(name, button.getAttribute("aria-expanded") !== "true");
     redraw();
   });
-  return { body, button, ranks: new Map() };
+  return { body, button, pace, memory, ranks: new Map() };
 }
 
 function drawHost(e, h, parts, unfolded) {
-  const [, cells, words, pace] = e.button.children;
+  const [, cells, words] = e.button.children;
   attribute(e.button, "aria-expanded", unfolded);
   attribute(e.button, "data-level", h.Level);
   text(words, h.Words);
-  text(pace, h.Rate > 0 ? rate(h.Rate) : "");
   const names = h.Ranks.filter((name) => parts[name]), list = names.map((name) => parts[name]);
+  const memory = list.reduce((sum, r) => sum + (r.Memory ?? 0), 0);
+  text(e.pace, h.Rate > 0 ? rate(h.Rate) : "–");
+  text(e.memory, memory > 0 ? bytes(memory) : "–");
   rows(cells, list, () => cell("works"), (c, r) => {
     if (c.dataset.state !== r.State) {
       c.dataset.state = r.State;
