@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,25 @@ func TestSentence(t *testing.T) {
 		"it may end by a call": {sized(2, func(rank int) ([]Operation, bool) {
 			return []Operation{receive(1-rank, 14*time.Second), call(1-rank, "f")}, true
 		}), Stalled, "Rank 1 waits in recv from rank 0, which has been in recv from rank 1 for 14 s"},
+		"it may end by any rank": {sized(2, func(rank int) ([]Operation, bool) {
+			list := []Operation{receive(1-rank, 14*time.Second)}
+			if rank == 0 {
+				list = append(list, receive(-1, 14*time.Second))
+			}
+			return list, true
+		}), Stalled, "Rank 1 waits in recv from rank 0, which has been in recv from rank 1 for 14 s"},
+		"a rank that may go on waits": {sized(3, func(rank int) ([]Operation, bool) {
+			switch rank {
+			case 0:
+				return []Operation{receive(1, 5*time.Second)}, true
+			case 1:
+				return []Operation{receive(2, 14*time.Second), call(2, "f")}, true
+			}
+			return []Operation{done}, true
+		}), Stalled, "Rank 1 waits in recv from rank 2, which has been in no call for 100 ms"},
+		"a rank leaves": {sized(2, func(rank int) ([]Operation, bool) {
+			return []Operation{in([]string{"leave", "barrier"}[rank], 12, 14*time.Second, 1-rank)}, true
+		}), Deadlock, "Rank 0 waits in leave #12 for rank 1, which has been in barrier #12 for 14 s: a deadlock"},
 		"a rank waits for itself": {sized(2, func(rank int) ([]Operation, bool) {
 			o := receive(rank, 2*time.Second)
 			o.Op = "send"
@@ -184,6 +204,33 @@ func TestSentence(t *testing.T) {
 }
 
 // TestSentenceIsBounded: whatever the snapshots of hostile nodes contain, the findings are few sentences of bounded length.
+// TestAbout: a rank may ask for what it has waited for only briefly.
+func TestAbout(t *testing.T) {
+	c := sized(2, func(rank int) ([]Operation, bool) { return []Operation{receive(1-rank, 20*time.Millisecond)}, true })
+	if got := c.About(0); got != "Rank 0 waits in recv from rank 1, which has been in recv from rank 0 for 20 ms: a deadlock" {
+		t.Errorf("got %q", got)
+	}
+	if got := c.Sentence(); got != "All 2 ranks work" {
+		t.Errorf("the cluster: %q", got)
+	}
+}
+
+// TestOneIsLate: of brief delays the longest alone is reported.
+func TestOneIsLate(t *testing.T) {
+	c := sized(4, func(rank int) ([]Operation, bool) {
+		if rank%2 == 1 {
+			return nil, true
+		}
+		o := in("all_reduce", 812, time.Duration(40+rank)*time.Millisecond, rank+1)
+		o.Comm = []string{"1", "2"}[rank/2]
+		return []Operation{o}, true
+	})
+	c.Nodes[3].Snapshot.Operations = []Operation{ended(reduction(3, 9), OK)}
+	if list := c.Findings(); len(list) != 1 || !slices.Equal(list[0].Ranks, []int{3}) {
+		t.Errorf("the findings are %+v", list)
+	}
+}
+
 func TestSentenceIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 40).Draw(t, "ranks")
