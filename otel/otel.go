@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -41,7 +42,7 @@ type Config struct {
 	TracerProvider oteltrace.TracerProvider
 	Propagator     propagation.TextMapPropagator
 	// Interval is the time between two samples of the collectives by [Observer.Watch], 1 s by default, and Collectives the largest number of
-	// spans of one sample, 10 by default: those of the longest collectives.
+	// spans of one sample, 10 by default: those of the longest collectives. Negative values have no samples.
 	Interval    time.Duration
 	Collectives int
 }
@@ -143,14 +144,14 @@ func (o *Observer) change(ctx context.Context, c *nexar.Comm, ended <-chan time.
 }
 
 // Watch reports the failures of other nodes and some collectives of a node as spans, until the returned function is called or
-// the node is closed. A failure is a span "nexar.failure" without duration. Of the collectives that have ended in an Interval, the longest
+// the node is closed; stop waits for the last sample. A failure is a span "nexar.failure" without duration. Of the collectives that have ended in an Interval, the longest
 // ones are spans, with their algorithm (nexar.algorithm), bytes, sequence number and outcome. Collectives that have taken less than 20 ms may be shown with
 // an error of 20 ms.
 func (o *Observer) Watch(node *nexar.Node) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{}, 2)
-	go func() {
-		defer func() { cancel(); done <- struct{}{} }() // also when the node is closed
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer cancel() // also when the node is closed
 		for failure, err := range node.Failures(ctx) {
 			if err != nil {
 				return
@@ -158,30 +159,28 @@ func (o *Observer) Watch(node *nexar.Node) (stop func()) {
 			_, span := o.tracer.Start(ctx, "nexar.failure", oteltrace.WithAttributes(attribute.Int("nexar.peer", failure.Rank), attribute.String("nexar.node", failure.Node.String())))
 			end(span, failure)
 		}
-	}()
-	go func() {
-		defer func() { done <- struct{}{} }()
-		o.sample(ctx, node)
-	}()
+	})
+	if o.cfg.Interval > 0 && o.cfg.Collectives > 0 {
+		watching.Go(func() { o.sample(ctx, node) })
+	}
 	return func() {
 		cancel()
-		<-done
-		<-done
+		watching.Wait()
 	}
 }
 
-// sample makes spans of collectives until ctx ends.
+// sample makes spans of collectives until ctx ends, and then of those that have ended since the last interval.
 func (o *Observer) sample(ctx context.Context, node *nexar.Node) {
 	tick := time.NewTicker(o.cfg.Interval)
 	defer tick.Stop()
-	for since := time.Now(); ; {
+	for since, stopped := time.Now(), false; !stopped; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return
+			stopped = true
 		}
 		s := node.Trace()
-		o.report(ctx, s, since)
+		o.report(context.WithoutCancel(ctx), s, since)
 		since = s.Time
 	}
 }
