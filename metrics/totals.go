@@ -77,19 +77,20 @@ func (t *totals) name(kind int, value string) string {
 
 // update adds the changes since the last poll, and forgets nodes that are not in the cluster.
 func (t *totals) update(c *trace.Cluster) {
-	nodes := make(map[string]*nodeTotals)
+	nodes, ranks := make(map[string]*nodeTotals), make(map[int]*nodeTotals)
 	for i := range c.Nodes {
 		id := c.Nodes[i].Node
 		if nodes[id] = t.nodes[id]; nodes[id] == nil {
 			nodes[id] = &nodeTotals{sums: make(map[path]*linkSum)}
 		}
+		ranks[c.Nodes[i].Rank] = nodes[id]
 	}
 	t.nodes = nodes
 	for i := range c.Nodes {
 		if s := c.Nodes[i].Snapshot; s != nil {
 			n := nodes[s.Node]
 			t.addLinks(n, s)
-			t.addWaits(n, s, c)
+			n.addWaits(s, c.Epoch, ranks)
 			n.isKnown, n.epoch = true, s.Epoch
 		}
 	}
@@ -129,7 +130,7 @@ func (t *totals) addLinks(n *nodeTotals, s *trace.Snapshot) {
 }
 
 // addWaits adds the waiting times of the calls of a node since the last poll. In a new epoch the communicators are new.
-func (t *totals) addWaits(n *nodeTotals, s *trace.Snapshot, c *trace.Cluster) {
+func (n *nodeTotals) addWaits(s *trace.Snapshot, epoch uint64, ranks map[int]*nodeTotals) {
 	if n.epoch != s.Epoch {
 		n.waits = nil
 	}
@@ -141,9 +142,8 @@ func (t *totals) addWaits(n *nodeTotals, s *trace.Snapshot, c *trace.Cluster) {
 		n.waits[key] = k.WaitedFor
 		for _, w := range k.WaitedFor {
 			last := timeOf(before[key], w.Rank)
-			at := slices.IndexFunc(c.Nodes, func(n trace.Node) bool { return n.Rank == w.Rank })
-			if at >= 0 && s.Epoch == c.Epoch && w.Time > last.Time {
-				t.nodes[c.Nodes[at].Node].awaited += (w.Time - last.Time).Seconds()
+			if of := ranks[w.Rank]; of != nil && s.Epoch == epoch && w.Time > last.Time {
+				of.awaited += (w.Time - last.Time).Seconds()
 			}
 		}
 	}
