@@ -26,8 +26,8 @@ func QueryCluster(ctx context.Context, cfg Config) (trace.Cluster, error) {
 	return ClusterQuery{}.Query(ctx, cfg)
 }
 
-// A ClusterQuery asks for the state of a cluster, as [QueryCluster] does, again and again: a stopped node delays each answer by no more
-// than Wait, and brief snapshots of 1,000 nodes have 4 MB.
+// A ClusterQuery has options for [QueryCluster], such as those for programs that ask again and again: a stopped node delays each answer by no
+// more than Wait, and brief snapshots of 1,000 nodes have 4 MB.
 type ClusterQuery struct {
 	// Wait limits the time in which a node answers the seed: from 100 milliseconds to 2 seconds; 0 means 2 seconds. A seed that
 	// is asked by others at the same time may wait for less.
@@ -39,7 +39,7 @@ type ClusterQuery struct {
 	History bool
 }
 
-// Query asks a seed of cfg, as [QueryCluster] does.
+// Query asks a seed of cfg, as [QueryCluster] does. It returns at once when ctx ends.
 func (q ClusterQuery) Query(ctx context.Context, cfg Config) (trace.Cluster, error) {
 	s, err := queryCluster(ctx, cfg, q)
 	return s, opError("query cluster", explainJoin(err))

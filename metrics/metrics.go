@@ -47,7 +47,8 @@ func alone(s trace.Snapshot) trace.Cluster {
 }
 
 // ClusterHandler returns a handler that serves the metrics of all nodes of a cluster, which query returns, as [nexar.QueryCluster] does. One call of
-// query serves all scrapes that arrive meanwhile.
+// query serves all scrapes that arrive meanwhile. Its context ends after 8 seconds, and not with a scrape. After an error the only metric is
+// nexar_cluster_up, with the value 0.
 func ClusterHandler(query func(context.Context) (trace.Cluster, error)) http.Handler {
 	return serve(newCollector(query, true))
 }

@@ -34,11 +34,11 @@ type Node struct {
 	Snapshot *Snapshot `json:"snapshot,omitempty"`
 	Missing  string    `json:"missing,omitempty"` // why there is no Snapshot
 
-	// Silent is the time since the last message of a node without a Snapshot to the seed, or 0 if it is unknown.
+	// Silent is the time since the last message of a node without a Snapshot to the seed, in nanoseconds in JSON, or 0 if it is unknown.
 	Silent time.Duration `json:"silent,omitempty"`
 
 	// Offset is the clock of the node minus that of the seed. It is off by at most OffsetError, half of the time from the
-	// question of the seed to the Snapshot; 0 without a Snapshot.
+	// question of the seed to the Snapshot; 0 without a Snapshot. Both are in nanoseconds in JSON.
 	Offset      time.Duration `json:"offset,omitempty"`
 	OffsetError time.Duration `json:"offset_error,omitempty"`
 }

@@ -15,7 +15,7 @@ import (
 type Finding struct {
 	State string        `json:"state"`           // a constant of this package
 	Ranks []int         `json:"ranks,omitempty"` // that others wait for, or that wait for each other, at most 64
-	For   time.Duration `json:"for,omitempty"`   // how long others have waited for these ranks; 0: unknown
+	For   time.Duration `json:"for,omitempty"`   // how long others have waited for these ranks, in nanoseconds in JSON; 0: unknown
 	Text  string        `json:"text"`            // one sentence without a period, of at most 1 KiB
 
 	waiters []int

@@ -277,7 +277,8 @@ const (
 	thinnest, gap = 100 * time.Nanosecond, 10 * time.Nanosecond
 )
 
-// Close writes the rest: collectives that some ranks have not reported, and operations that run. It does not close the writer below.
+// Close writes the rest: collectives that some ranks have not reported, and operations that run. It does not close the writer below. Only Summary may
+// be called after it.
 func (w *Writer) Close() error {
 	for _, n := range w.list {
 		for _, o := range n.running {
