@@ -204,6 +204,29 @@ func TestSentence(t *testing.T) {
 }
 
 // TestSentenceIsBounded: whatever the snapshots of hostile nodes contain, the findings are few sentences of bounded length.
+// TestGroup: ranks in the same call are together, for the shortest of their times, with the line of the program if it is the same for all.
+func TestGroup(t *testing.T) {
+	c := sized(3, func(rank int) ([]Operation, bool) {
+		if rank == 0 {
+			return []Operation{in("barrier", 12, 14*time.Second, 1, 2)}, true
+		}
+		o := receive(0, time.Duration(10+rank)*time.Second)
+		o.Site = fmt.Sprintf("train/main.go:%d", rank)
+		return []Operation{o}, true
+	})
+	if got := c.Sentence(); got != "Ranks 1 and 2 wait in recv from rank 0, which has been in barrier #12 for 14 s: a deadlock" {
+		t.Errorf("got %q", got)
+	}
+	if got := c.Findings()[0].For; got != 11*time.Second {
+		t.Errorf("for %v, want 11s", got)
+	}
+	c = sized(2, func(rank int) ([]Operation, bool) { return nil, rank == 0 })
+	c.Nodes[1].Missing = "has " + strings.Repeat("x", 2000)
+	if got := c.Sentence(); len(got) > 200 {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestAbout: a rank may ask for what it has waited for only briefly.
 func TestAbout(t *testing.T) {
 	c := sized(2, func(rank int) ([]Operation, bool) { return []Operation{receive(1-rank, 20*time.Millisecond)}, true })

@@ -168,7 +168,9 @@ func TestAttempts(t *testing.T) {
 				t.Fatal("a source can try any number of tickets")
 			}
 		}
-		t.Logf("%d wrong tickets at once", wrong)
+		if wrong != 8 {
+			t.Errorf("a source can try %d tickets at once, want 8", wrong)
+		}
 		if w := post(p, p.Ticket(), "192.0.2.1:5001", nil); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
 			t.Errorf("another ticket of the source has the status %d", w.Code)
 		}

@@ -89,3 +89,16 @@ func TestStateSendsDifferences(t *testing.T) {
 		t.Errorf("a browser with the newest version gets %s", m.data)
 	}
 }
+
+// TestStateOfTwoBrowsers: a browser gets what it lacks after one that lacks less.
+func TestStateOfTwoBrowsers(t *testing.T) {
+	s := newState()
+	var one, other browser
+	for _, sentence := range []string{"a", "b"} {
+		s.show(model.View{Sentence: sentence, Hosts: []model.Host{{Name: "host"}}})
+		one.read(t, s)
+	}
+	if other.read(t, s); !reflect.DeepEqual(one.parts, other.parts) {
+		t.Errorf("the second browser has %s, want %s", other.parts, one.parts)
+	}
+}

@@ -395,3 +395,19 @@ func TestLarge(t *testing.T) {
 	}
 	t.Logf("10 views of 1,024 ranks in %v, the last one has %d bytes", time.Since(began).Round(time.Millisecond), len(text))
 }
+
+// TestCountsBeginAgain: bytes that have become fewer give no rate.
+func TestCountsBeginAgain(t *testing.T) {
+	w, m := newWorld(2, 1), Model{}
+	w.pass(time.Hour)
+	m.Add(w.answer(), w.now)
+	w.change = func(_ int, s *trace.Snapshot) *trace.Snapshot {
+		s.Counters, s.Links[0].Sent, s.Links[1].Sent = nil, 1, 1
+		return s
+	}
+	w.pass(time.Second)
+	v := m.Add(w.answer(), w.now)
+	if v.Rate != -1 || len(v.Classes) != 1 || v.Classes[0].Rate != 0 {
+		t.Errorf("throughput %v, links %+v", v.Rate, v.Classes)
+	}
+}
