@@ -76,7 +76,8 @@ func (n *Node) epochs(ctx context.Context, yield func(*Comm, error) bool) {
 	for c := n.World(); n.follower.IsQuiesced(c.Epoch()) || yield(c, nil); {
 		n.reportQuiesced(c)
 		_, limited := ctx.Deadline()
-		done := c.comm.AwaitWorld(&engine.WorldWait{Op: collective.EpochsOp, Ordered: n.follower.IsQuiesced(c.Epoch()), Limited: limited})
+		w := &engine.WorldWait{Op: collective.EpochsOp, Ordered: n.follower.IsQuiesced(c.Epoch()), Limited: limited}
+		done := c.comm.AwaitWorld(w)
 		next, err := n.follower.Next(ctx, c.impl)
 		done()
 		if errors.Is(err, client.ErrLeft) {
@@ -84,7 +85,7 @@ func (n *Node) epochs(ctx context.Context, yield func(*Comm, error) bool) {
 			return
 		}
 		if err != nil {
-			yield(nil, opError("epochs", epochError(ctx, err)))
+			yield(nil, opError("epochs", epochError(ctx, c.comm.WorldCause(ctx, w), err)))
 			return
 		}
 		c = n.state.wrap(next)
@@ -95,13 +96,13 @@ func (n *Node) epochs(ctx context.Context, yield func(*Comm, error) bool) {
 // epochsFunction is the name of Node.epochs on a stack.
 const epochsFunction = "github.com/nexar-go/nexar.(*Node).epochs"
 
-// epochError returns the error with which the epochs of a node end.
-func epochError(ctx context.Context, err error) error {
+// epochError returns the error with which the epochs of a node end. The cause is that of ctx.
+func epochError(ctx context.Context, cause, err error) error {
 	_, lost := errors.AsType[*comm.LostError](err)
 	removed, isRemoved := errors.AsType[*client.RemovedError](err)
 	switch {
 	case ctx.Err() != nil:
-		return cancelled(ctx)
+		return cancelledBy(ctx, cause)
 	case errors.Is(err, handshake.ErrClosed):
 		return errClosedHere
 	case isRemoved:
@@ -222,7 +223,7 @@ func (n *Node) awaitLeft(ctx context.Context) error {
 		case <-n.node.Session.Ended():
 			_, err := n.node.Session.Next(ctx, math.MaxUint64)
 			if _, removed := errors.AsType[*client.RemovedError](err); removed {
-				return epochError(ctx, err)
+				return epochError(ctx, nil, err)
 			}
 			select {
 			case <-n.left:
@@ -394,13 +395,14 @@ func (c *Comm) rebuild(ctx context.Context, op uint8, without []int, next func(c
 	n := c.node.node
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer c.comm.AwaitWorld(&engine.WorldWait{Op: op, Ordered: true, Without: without, Mismatched: cancel})()
+	w := &engine.WorldWait{Op: op, Ordered: true, Without: without, Mismatched: cancel}
+	defer c.comm.AwaitWorld(w)()
 	world, err := next(waiting, n)
 	if differs, ok := errors.AsType[*engine.MismatchError](context.Cause(waiting)); ok && err != nil {
 		return nil, c.explain(ctx, name, differs)
 	}
 	if err != nil {
-		return nil, opError(name, epochError(ctx, err))
+		return nil, opError(name, epochError(ctx, c.comm.WorldCause(ctx, w), err))
 	}
 	n.setWorld(c.node.wrap(world))
 	return n.World(), nil

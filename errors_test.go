@@ -70,12 +70,12 @@ func TestVastFingerprint(t *testing.T) {
 // TestRemovedErrors: a removed node gets ErrRemoved, and ErrExcluded only if others have excluded it.
 func TestRemovedErrors(t *testing.T) {
 	for _, excluded := range []bool{false, true} {
-		err := epochError(t.Context(), &comm.LostError{Err: &client.RemovedError{Seed: "s:1", Text: "rank 2 has …", Excluded: excluded}})
+		err := epochError(t.Context(), nil, &comm.LostError{Err: &client.RemovedError{Seed: "s:1", Text: "rank 2 has …", Excluded: excluded}})
 		if !errors.Is(err, ErrNoQuorum) || !errors.Is(err, ErrRemoved) || errors.Is(err, ErrExcluded) != excluded || !strings.Contains(err.Error(), "rank 2 has …") {
 			t.Errorf("excluded %v: got error %v", excluded, err)
 		}
 	}
-	err := epochError(t.Context(), &comm.LostError{Err: client.ErrSeedGone})
+	err := epochError(t.Context(), nil, &comm.LostError{Err: client.ErrSeedGone})
 	if !errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrRemoved) {
 		t.Errorf("without a seed: got error %v", err)
 	}

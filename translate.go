@@ -130,11 +130,7 @@ func (c *Comm) publicError(ctx context.Context, op string, err error) (known boo
 	}
 	// Some call was cancelled, which ends all that are under way.
 	if ctx.Err() != nil {
-		public := cancelled(ctx)
-		if e, ok := errors.AsType[*engine.DeadlineError](err); ok {
-			public = &DeadlineError{Waiting: e.Waiting, Sentence: e.Sentence, Err: public}
-		}
-		return false, opError(op, public)
+		return false, opError(op, cancelledBy(ctx, err))
 	}
 	return true, opError(op, c.ended(err))
 }
@@ -147,6 +143,15 @@ func cancelled(ctx context.Context) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// cancelledBy is cancelled with what the call waited for, if err says that.
+func cancelledBy(ctx context.Context, err error) error {
+	public := cancelled(ctx)
+	if e, ok := errors.AsType[*engine.DeadlineError](err); ok {
+		return &DeadlineError{Waiting: e.Waiting, Sentence: e.Sentence, Err: public}
+	}
+	return public
 }
 
 // ended is the error of a call on a communicator that has ended with cause.

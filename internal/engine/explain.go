@@ -174,21 +174,33 @@ func (e *DeadlineError) Unwrap() error { return e.Err }
 
 // cause returns the cause of a context that has ended, with what a call on the communicator waits for if its deadline has passed.
 func (c *Comm) cause(ctx context.Context, w wire.Wait, ranks []int, d time.Duration) error {
-	cause, s := context.Cause(ctx), c.engine.stalls.Load()
-	if s == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	cause := context.Cause(ctx)
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return cause
 	}
+	if text := c.explain(w, ranks, d); text != "" {
+		return &DeadlineError{Err: cause, Waiting: ranks, Sentence: text}
+	}
+	return cause
+}
+
+// explain says what a call that waits for ranks of the communicator has waited for during d, if the communicator is traced.
+func (c *Comm) explain(w wire.Wait, ranks []int, d time.Duration) string {
+	s := c.engine.stalls.Load()
 	c.mu.Lock()
-	if c.traced == nil {
+	if s == nil || c.traced == nil {
 		c.mu.Unlock()
-		return cause
+		return ""
 	}
 	w.Rank, w.For, w.Call.Comm = uint32(c.viewRankLocked(c.rank)), uint64(max(d, 0)), c.id
 	for _, r := range ranks {
 		w.Peers = append(w.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(r))})
 	}
 	c.mu.Unlock()
-	return &DeadlineError{Err: cause, Waiting: ranks, Sentence: s.explain(w)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Site = s.siteOf(&wait{wire: w})
+	return s.clusterLocked(w).About(int(w.Rank))
 }
 
 // Cause implements [p2p.Owner].
@@ -204,28 +216,19 @@ func (c *Comm) Cause(ctx context.Context, m p2p.Wait, begun int64) error {
 
 // Explain says what a call waited for that has timed out.
 func (c *Comm) Explain(e *TimeoutError) string {
-	s := c.engine.stalls.Load()
-	if s == nil {
-		return ""
-	}
-	w := wire.Wait{Kind: wire.WaitCollective, Call: e.Call, For: uint64(e.After)}
-	c.mu.Lock()
-	if c.traced != nil {
-		w.Rank = uint32(c.viewRankLocked(c.rank))
-		for _, late := range e.Waiting {
-			if rank, ok := c.RankOf(late.Rank); ok {
-				w.Peers = append(w.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(rank))})
-			}
+	var ranks []int
+	for _, late := range e.Waiting {
+		if rank, ok := c.RankOf(late.Rank); ok {
+			ranks = append(ranks, rank)
 		}
 	}
-	c.mu.Unlock()
-	return s.explain(w)
+	return c.explain(wire.Wait{Kind: wire.WaitCollective, Call: e.Call}, ranks, e.After)
 }
 
-// explain says what a call of this node waits for.
-func (s *stalls) explain(w wire.Wait) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w.Site = s.siteOf(&wait{wire: w})
-	return s.clusterLocked(w).About(int(w.Rank))
+// WorldCause returns the cause of a context that has ended a call of [Comm.AwaitWorld].
+func (c *Comm) WorldCause(ctx context.Context, w *WorldWait) error {
+	c.mu.Lock()
+	call, d := c.worldCallLocked(w), time.Duration(c.engine.clock.Now()-w.begun)
+	c.mu.Unlock()
+	return c.cause(ctx, wire.Wait{Kind: wire.WaitCollective, Any: true, Call: call}, nil, d)
 }

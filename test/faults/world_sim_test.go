@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -181,6 +182,31 @@ func TestEpochsAlone(t *testing.T) {
 	for rank, err := range errs {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("rank %d: %v, want the end of the context", rank, err)
+		}
+	}
+}
+
+// TestWorldDeadline: calls that wait for the next view, or for all ranks, say what they waited for when their deadline passes.
+func TestWorldDeadline(t *testing.T) {
+	for want, call := range map[string]func(ctx context.Context, n *nexar.Node) error{
+		"Rank 0 waits in epochs #1 for 3 s": nextEpoch,
+		" #1 for rank 1":                    exclude,
+		"in reconfigure #1 for rank": func(ctx context.Context, n *nexar.Node) error {
+			_, err := n.Reconfigure(ctx)
+			return err
+		},
+	} {
+		late := func(context.Context, *nexar.Node) error {
+			time.Sleep(5 * time.Second)
+			return nil
+		}
+		errs := inWorld(t, nil, func(ctx context.Context, n *nexar.Node) error {
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+			defer cancel()
+			return call(ctx, n)
+		}, late, late)
+		if e, ok := errors.AsType[*nexar.DeadlineError](errs[0]); !ok || !errors.Is(e, context.DeadlineExceeded) || !strings.Contains(plain(e.Sentence), want) {
+			t.Errorf("got %v, want a DeadlineError with %q", errs[0], want)
 		}
 	}
 }
