@@ -48,7 +48,7 @@ import (
 // [MismatchError]. Before that, ranks in a call that waits for this one get a [DeadlockError] after [Config].DeadlockTimeout. It ends
 // without an error after [Node.Leave]. Otherwise the last iteration has an error:
 //
-//   - the cause of ctx, when ctx ends. The node stays in the world, and a later loop begins with the
+//   - the cause of ctx or, after its deadline, a [DeadlineError], when ctx ends. The node stays in the world, and a later loop begins with the
 //     communicator of [Node.World].
 //   - [ErrClosed], when the node is closed.
 //   - [ErrNoQuorum], if a node has failed and there is no next view within [Config].RecoveryTimeout,
