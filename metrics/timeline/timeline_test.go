@@ -244,6 +244,44 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
+// TestWaits: a wait is shown within its operation, also if the other rank reports the operation two polls later, and not if it is shorter than the
+// error of approximate times.
+func TestWaits(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	early, late := collective(1, at, 20*time.Millisecond), collective(1, at.Add(30*time.Millisecond), 20*time.Millisecond)
+	early2, late2 := collective(2, at.Add(time.Second), 50*time.Millisecond), collective(2, at.Add(time.Second+10*time.Millisecond), 40*time.Millisecond)
+	early2.Approximate = true
+	got, _ := written(t, func(w *timeline.Writer) {
+		w.Add(cluster(nil, snapshot(0, 2, at, early, early2), snapshot(1, 2, at, late2)))
+		w.Add(cluster(nil, snapshot(0, 2, at, early, early2), snapshot(1, 2, at, late2)))
+		w.Add(cluster(nil, snapshot(0, 2, at, early, early2), snapshot(1, 2, at, late2, late)))
+	})
+	list := got.where(func(e event) bool { return e.Name == "waits for rank 1" })
+	if len(list) != 1 || list[0].Ts != 0 || list[0].Dur != 20_000 {
+		t.Errorf("the waits are %+v, want one of 20 ms", list)
+	}
+}
+
+// TestManyAtOnce: operations for which there is no thread are short rather than negative.
+func TestManyAtOnce(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var ops [2][]trace.Operation
+	for seq := range uint64(70) {
+		ops[0] = append(ops[0], collective(seq+1, at.Add(time.Duration(seq)*time.Millisecond), time.Second))
+		ops[1] = append(ops[1], collective(seq+1, at.Add(time.Duration(seq)*time.Millisecond+time.Millisecond), time.Second))
+	}
+	got, _ := written(t, func(w *timeline.Writer) { w.Add(cluster(nil, snapshot(0, 2, at, ops[0]...), snapshot(1, 2, at, ops[1]...))) })
+	list := got.where(func(e event) bool { return e.Ph == "X" })
+	for _, e := range list {
+		if e.Dur <= 0 {
+			t.Errorf("the slice %+v", e)
+		}
+	}
+	if len(list) < 140 {
+		t.Errorf("%d slices, want those of 140 operations", len(list))
+	}
+}
+
 // TestTexts: texts of other nodes cannot end a string of the file.
 func TestTexts(t *testing.T) {
 	s := snapshot(0, 1, time.Now(), trace.Operation{Comm: "1", Op: "call", Function: "a\"}],\"b\\\u2028<script>", Root: -1, Peer: 0, Outcome: `"`, Start: time.Now()})

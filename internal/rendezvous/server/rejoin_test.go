@@ -195,6 +195,9 @@ func TestPodMovesToAnotherHost(t *testing.T) {
 	if v := next(t, moved, 2); v.Size() != 2 {
 		t.Errorf("view %+v, want one with the new pod", v)
 	}
+	if _, err := s.join(t, pod(s, 4, "c")); err != nil {
+		t.Errorf("the pod moves again: %v", err)
+	}
 
 	s, _, old = world(nil) // A world of a fixed size has no place for it.
 	_, err = s.join(t, pod(s, 2, "b"))
