@@ -46,6 +46,11 @@ func TestCounters(t *testing.T) {
 				t.Errorf("%s, rank %d has counted %+v", when, rank, sum)
 			}
 		}
+		for k, c := range w.engines[0].Counters() {
+			if k.Kind == kind && c.Channels == 0 {
+				t.Errorf("%s, the plan of the calls is not known: %+v", when, c)
+			}
+		}
 		if sent := countsOf(w.engines[0], 0, p2p.Sent); sent.Calls != 1 || sent.Bytes != 8 {
 			t.Errorf("%s, sends are %+v", when, sent)
 		}
