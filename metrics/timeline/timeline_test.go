@@ -270,7 +270,9 @@ func TestManyAtOnce(t *testing.T) {
 		ops[0] = append(ops[0], collective(seq+1, at.Add(time.Duration(seq)*time.Millisecond), time.Second))
 		ops[1] = append(ops[1], collective(seq+1, at.Add(time.Duration(seq)*time.Millisecond+time.Millisecond), time.Second))
 	}
-	got, _ := written(t, func(w *timeline.Writer) { w.Add(cluster(nil, snapshot(0, 2, at, ops[0]...), snapshot(1, 2, at, ops[1]...))) })
+	got, _ := written(t, func(w *timeline.Writer) {
+		w.Add(cluster(nil, snapshot(0, 2, at, ops[0]...), snapshot(1, 2, at, ops[1]...)))
+	})
 	list := got.where(func(e event) bool { return e.Ph == "X" })
 	for _, e := range list {
 		if e.Dur <= 0 {
