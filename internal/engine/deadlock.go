@@ -282,7 +282,7 @@ func (s *stalls) ownWaitsLocked() []wire.Wait {
 	list := make([]wire.Wait, len(s.own.list))
 	for i := range list {
 		list[i] = s.own.list[i].wire
-		list[i].Peers, list[i].Site = append([]wire.WaitPeer(nil), list[i].Peers...), s.siteOf(&s.own.list[i])
+		list[i].Peers, list[i].Site = append([]wire.WaitPeer(nil), list[i].Peers...), s.siteOfLocked(&s.own.list[i])
 		s.setStatesLocked(&list[i], &s.own)
 	}
 	return list

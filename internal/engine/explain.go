@@ -39,7 +39,7 @@ func (s *stalls) clusterLocked(more ...wire.Wait) trace.Cluster {
 	for _, list := range [][]wait{s.own.list, s.own.idle} {
 		for i := range list {
 			if w := &list[i]; len(more) == 0 || w.wire.Call.Comm != more[0].Call.Comm || w.wire.Call.Seq != more[0].Call.Seq {
-				w.wire.Site = s.siteOf(w)
+				w.wire.Site = s.siteOfLocked(w)
 				own = append(own, w.wire)
 			}
 		}
@@ -75,13 +75,21 @@ func (s *stalls) operation(w *wire.Wait, ago time.Duration) trace.Operation {
 	return o
 }
 
-// siteOf returns the place of a call of this node in the program, if it has lasted for long.
-func (s *stalls) siteOf(w *wait) string {
+// siteOfLocked returns the place of a call of this node in the program, if it has lasted for long. The stacks are read until the place is known.
+func (s *stalls) siteOfLocked(w *wait) string {
 	if time.Duration(w.wire.For) < callsite.After {
 		return ""
 	}
+	c := s.calls[w.waitKey]
+	if c != nil && c.progress == w.progress && c.site != "" {
+		return c.site
+	}
 	site := s.engine.sites.Call(s.cfg.Operation(&w.wire).Op)
-	return site[:min(len(site), wire.SiteMax)]
+	site = site[:min(len(site), wire.SiteMax)]
+	if c != nil && c.progress == w.progress {
+		c.site = site
+	}
+	return site
 }
 
 // noCall returns the entry of an answer that says since when this node has been in no call, and where its program is. It returns nil if a
@@ -199,7 +207,7 @@ func (c *Comm) explain(w wire.Wait, ranks []int, d time.Duration) string {
 	c.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.Site = s.siteOf(&wait{wire: w})
+	w.Site = s.siteOfLocked(&wait{wire: w})
 	return s.clusterLocked(w).About(int(w.Rank))
 }
 

@@ -83,6 +83,7 @@ type stalledCall struct {
 	warnAt   time.Duration
 	pause    time.Duration // to the next message
 	seen     bool
+	site     string // of siteOfLocked; empty: not known yet
 }
 
 // peerWaits has the last answer of a rank.
@@ -351,7 +352,7 @@ func (e *Engine) Ask(l *link.Link, q wire.Ask) {
 			list[i].For = uint64(s.now - c.since)
 		}
 		if w.wire.For = list[i].For; q.Sites {
-			list[i].Site = s.siteOf(w)
+			list[i].Site = s.siteOfLocked(w)
 		}
 		s.setStatesLocked(&list[i], &own)
 	}
