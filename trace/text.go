@@ -43,10 +43,10 @@ func (o Operation) String() string {
 func (o *Operation) What() string {
 	text := o.with()
 	switch {
-	case o.Seq > 0:
-		return o.Call()
 	case o.Op == "call":
 		return text
+	case !slices.Contains([]string{"send", "recv", "probe"}, o.Op):
+		return o.Call()
 	case o.Tag < 0:
 		text += ", any tag"
 	default:

@@ -33,10 +33,20 @@ type Reader struct {
 
 	mu    sync.Mutex
 	at    time.Time
-	own   string // path of the module of the program
+	own   string                                               // path of the module of the program
+	seen  map[[len(runtime.StackRecord{}.Stack0)]uintptr]found // what is known of a stack; most stay the same from read to read
 	calls []call
 	main  string
 }
+
+// A found is what a stack says: a call, if it has a function, and the line of the main goroutine, if it is that one.
+type found struct {
+	call
+	main string
+}
+
+// seenMax bounds the stacks that are remembered.
+const seenMax = 1024
 
 // A call is a function of nexar that a goroutine is in, and where the program has called it.
 type call struct{ function, site string }
@@ -97,42 +107,56 @@ func (r *Reader) readLocked() {
 		return
 	}
 	for i := range stacks[:n] {
-		r.addLocked(stacks[i].Stack())
+		s, known := r.seen[stacks[i].Stack0]
+		if !known {
+			if len(r.seen) == seenMax || r.seen == nil {
+				r.seen = make(map[[len(runtime.StackRecord{}.Stack0)]uintptr]found)
+			}
+			s = r.find(stacks[i].Stack())
+			r.seen[stacks[i].Stack0] = s
+		}
+		if s.function != "" {
+			r.calls = append(r.calls, s.call)
+		}
+		if s.main != "" {
+			r.main = s.main
+		}
 	}
 }
 
-// addLocked adds a goroutine with the innermost frames of its stack.
-func (r *Reader) addLocked(stack []uintptr) {
+// find returns what the innermost frames of a stack say.
+func (r *Reader) find(stack []uintptr) (s found) {
 	frames := runtime.CallersFrames(stack)
 	var place, function string // the innermost frame of the program; the outermost of nexar inside of a frame of the program
-	found, waits := false, false
+	isFound, waits := false, false
 	for more := true; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
 		if packageOf(f.Function) == module+"/internal/callsite" { // This goroutine reads the stacks.
-			return
+			return found{}
 		}
 		switch kindOf(f.Function, f.File, r.own) {
 		case library:
-			if !found {
+			if !isFound {
 				function, waits = f.Function, waits || isWait(f.Function)
 			}
 		case program:
 			if place == "" {
 				place = site(f)
 			}
-			if function != "" && !found {
-				found = true
+			if function != "" && !isFound {
+				isFound = true
 				if waits && isCall(function) {
-					r.calls = append(r.calls, call{snake(function), site(f)})
+					s.call = call{snake(function), site(f)}
 				}
 			}
 		case other:
 		}
 		if f.Function == "main.main" && !strings.Contains(place, "_testmain.go") {
-			r.main = place
+			s.main = place
 		}
 	}
+	return s
 }
 
 // The kinds of functions.

@@ -145,7 +145,7 @@ func Operations(traces []engine.Trace) []trace.Operation {
 	for i, t := range traces {
 		o := &list[i]
 		*o = t.Operation
-		if o.Seq == 0 {
+		if o.Op != "" { // of a message
 			if t.Call.Count > 0 {
 				o.Type, o.Length = TypeName(t.Call.Type), int(t.Call.Count)/max(1, kernel.Type(t.Call.Type).Size())
 			}

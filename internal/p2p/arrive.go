@@ -11,8 +11,8 @@ type arrival struct {
 	source  int
 	tag     int64
 	typ     uint8
-	size    uint64
 	order   uint32 // see Trace.Order
+	size    uint64
 	payload []byte // nil for an offer
 	offer   uint64 // the number of an offer
 	// prefetch receives the payload of a short offer; nil if it waits for a receive.

@@ -12,12 +12,12 @@ type Receive struct {
 	messages *Messages
 	buf      Regions
 	typ      uint8
+	order    uint32 // see Trace.Order
 	source   int
 	tag      int64
 
 	begun  int64  // by Config.Clock
 	number uint64 // see Wait.Number
-	order  uint32 // see Trace.Order
 	background
 	sink *link.Sink // of the last transfer; kept for reuse
 	from *link.Link // the link of a payload in transfer

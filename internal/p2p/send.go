@@ -19,10 +19,10 @@ type Send struct {
 	background
 	rank     int
 	typ      uint8
+	order    uint32 // see Trace.Order
 	tag      int64
 	size     int
-	order    uint32 // see Trace.Order
-	begun    int64  // by Config.Clock
+	begun    int64 // by Config.Clock
 	transfer link.Transfer
 	// cancelled says that the context of the sender has ended and the communicator is about to be
 	// revoked: the result is the error of [Messages.Fail], even if the payload is sent before that.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,7 +264,8 @@ func TestLongCollective(t *testing.T) {
 				network.SetLink(w.Host(a), w.Host(b), sim.Link{Delay: time.Millisecond, Rate: 200_000})
 			}
 		}
-		start, longest := time.Now(), 0
+		var longest atomic.Int32
+		start := time.Now()
 		for after := time.Second; after < 20*time.Second; after += 500 * time.Millisecond {
 			time.AfterFunc(after, func() {
 				c := trace.Cluster{Formed: true, Epoch: 1, World: 3, Joined: 3}
@@ -276,15 +278,15 @@ func TestLongCollective(t *testing.T) {
 					t.Errorf("after %v the cluster is %s: %s", after, f.State, f.Text)
 				}
 				if strings.Contains(f.Text, "ranks 0–2 have been in all_reduce #") {
-					longest++
+					longest.Add(1)
 				}
 			})
 		}
 		worldtest.OnAll(t, w.Comms, func(_ int, c *nexar.Comm) error {
 			return nexar.AllReduce(t.Context(), c, make([]float32, 1<<20), nexar.Sum)
 		})
-		if took := time.Since(start); took < 20*time.Second || longest < 15 {
-			t.Errorf("the collective took %v, and %d states have its time", took, longest)
+		if took := time.Since(start); took < 20*time.Second || longest.Load() < 15 {
+			t.Errorf("the collective took %v, and %d states have its time", took, longest.Load())
 		}
 		if text := log.String(); text != "" {
 			t.Errorf("logged:\n%s", text)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/nexartest"
 )
@@ -17,6 +18,7 @@ import (
 // TestSyncSaysHowFar: while a Sync copies a large state, each rank that receives it logs after ten seconds, and then at growing
 // intervals, how much it has received, and from which rank. The bytes in snapshots grow.
 func TestSyncSaysHowFar(t *testing.T) {
+	require.NoRace(t, "it moves a long state over a simulated network")
 	synctest.Test(t, func(t *testing.T) {
 		const size, parts = 40 << 20, 10
 		var log testlog.Buffer
