@@ -149,7 +149,7 @@ type callKey struct {
 
 // connect finds out which ranks wait for others.
 func (a *world) connect() {
-	a.in, a.waits, a.waiters, a.ends, a.inFlight = make(map[int]*Operation), make(map[int][]int), make(map[int][]int), make(map[int]bool), make(map[int]bool)
+	a.in, a.waits, a.waiters, a.ends, a.inFlight = make(map[int]*Operation), make(map[int][]int), make(map[int][]int), make(map[int]bool), make(map[int]int)
 	for rank := range a.ranks {
 		for _, o := range a.running(rank) {
 			if old := a.in[rank]; old == nil || len(old.Waiting) == 0 && len(o.Waiting) > 0 {
@@ -157,7 +157,7 @@ func (a *world) connect() {
 			}
 			for _, r := range o.Waiting {
 				if a.isInFlight(r, rank) {
-					a.ends[rank], a.inFlight[rank] = true, true
+					a.ends[rank], a.inFlight[rank] = true, r
 				} else if r < min(a.size, worldMax) {
 					a.waits[rank] = append(a.waits[rank], r)
 					a.waiters[r] = append(a.waiters[r], rank)
@@ -191,6 +191,16 @@ func (a *world) connect() {
 func (a *world) isInFlight(from, to int) bool {
 	out, in := a.link(from, to), a.link(to, from)
 	return out != nil && in != nil && out.Sent > in.Received
+}
+
+// flight describes data in flight that one of the ranks waits for. It may arrive at any moment, or never, as behind a firewall.
+func (a *world) flight(ranks []int) string {
+	for _, r := range ranks {
+		if from, ok := a.inFlight[r]; ok {
+			return fmt.Sprintf(", with data of rank %d for rank %d in flight", from, r)
+		}
+	}
+	return ""
 }
 
 // link returns the link to peer in the snapshot of a rank, or nil.
@@ -349,9 +359,7 @@ func (a *world) delays() (list []Finding) {
 			if f.Text = a.wait(waiters, e.ranks); e.doing != "" {
 				f.Text += ", which " + e.String()
 			}
-			if slices.ContainsFunc(e.ranks, func(r int) bool { return a.inFlight[r] }) {
-				f.Text += ", with data in flight"
-			}
+			f.Text += a.flight(e.ranks)
 		default:
 			o := a.behindIn(e.ranks)
 			if o == nil || f.For < lateAfter {
@@ -418,7 +426,7 @@ func (a *world) working() Finding {
 	}
 	if slices.Sort(long); len(long) > 0 {
 		by := a.groups(long)[0]
-		f.Text += fmt.Sprintf("; %s %s", a.who(by.ranks), by)
+		f.Text += fmt.Sprintf("; %s %s", a.who(by.ranks), by) + a.flight(long)
 	}
 	if len(a.in) > 0 {
 		return f

@@ -135,7 +135,7 @@ func TestSentence(t *testing.T) {
 				c.Nodes[rank+1].Snapshot.Links = append(c.Nodes[rank+1].Snapshot.Links, Link{Rank: rank, Received: 500})
 			}
 			return c
-		}(), Working, "All 4 ranks work; ranks 0–3 have been in all_reduce #9 for 15 s"},
+		}(), Working, "All 4 ranks work; ranks 0–3 have been in all_reduce #9 for 15 s, with data of rank 0 for rank 1 in flight"},
 		"silent": {sized(40, func(rank int) ([]Operation, bool) { return []Operation{done}, rank != 5 }), Silent,
 			"Rank 5 on host a has not answered for 3 s"},
 		"others wait for the silent one": {sized(40, func(rank int) ([]Operation, bool) {

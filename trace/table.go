@@ -55,7 +55,7 @@ type world struct {
 	waits    map[int][]int      // by rank: the ranks that it waits for
 	waiters  map[int][]int      // by rank: the ranks that wait for it
 	ends     map[int]bool
-	inFlight map[int]bool // ends that wait for data in flight
+	inFlight map[int]int // by rank that waits for data in flight, the rank that has sent it
 }
 
 // newWorld returns the newest snapshots of a world, which has at least so many ranks.

@@ -139,7 +139,7 @@ func flightCases() map[string]flightCase {
 				over(of(2, in(0)), Link{Rank: 1, Transport: "tcp", Sent: 50, Received: 40}),
 				of(3),
 			},
-			[]string{"Ranks 1 and 2 wait, 1 of them in recv from rank 2, for rank 0, which has been in recv from rank 1 for 3 s, with data in flight"}, []string{"deadlock"},
+			[]string{"Ranks 1 and 2 wait, 1 of them in recv from rank 2, for rank 0, which has been in recv from rank 1 for 3 s, with data of rank 1 for rank 0 in flight"}, []string{"deadlock"},
 		},
 		"bytes that nobody waits for": {
 			[]Snapshot{
@@ -158,7 +158,7 @@ func flightCases() map[string]flightCase {
 				over(of(3, in(2)), Link{Rank: 2, Transport: "quic", Sent: 6, Received: 5}),
 			},
 			[]string{
-				"Rank 1 waits in recv from rank 0, which has been in recv from rank 1 for 3 s, with data in flight",
+				"Rank 1 waits in recv from rank 0, which has been in recv from rank 1 for 3 s, with data of rank 1 for rank 0 in flight",
 				"Rank 2 waits in recv from rank 3, which has been in recv from rank 2 for 3 s: a deadlock",
 			}, nil,
 		},
@@ -170,7 +170,7 @@ func flightCases() map[string]flightCase {
 			},
 			[]string{
 				"Rank 3 waits in recv from rank 2, which has made no call",
-				"Rank 1 waits in recv from rank 0, which has been in recv from rank 1 for 3 s, with data in flight",
+				"Rank 1 waits in recv from rank 0, which has been in recv from rank 1 for 3 s, with data of rank 1 for rank 0 in flight",
 			}, []string{"deadlock"},
 		},
 		"one side does not say": {

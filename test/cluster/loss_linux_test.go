@@ -233,9 +233,9 @@ func TestStatusNamesLink(t *testing.T) {
 	for rank, w := range c.ranks {
 		running[rank] = w.start(command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3})
 	}
-	want := "data of rank 1 for rank 0, "
+	want := "data of rank 1 for rank 0 in flight"
 	var text string
-	for limit := time.Now().Add(10 * time.Second); !strings.Contains(text, want) && time.Now().Before(limit); {
+	for limit := time.Now().Add(20 * time.Second); !strings.Contains(text, want) && time.Now().Before(limit); {
 		time.Sleep(500 * time.Millisecond)
 		r := c.ranks[2].do(command{Do: "status"})
 		mustSucceed(t, []result{r})
