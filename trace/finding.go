@@ -178,7 +178,7 @@ func (a *world) connect() {
 	}
 	for _, by := range a.collectives() {
 		in := slices.Concat(slices.Collect(maps.Values(by))...)
-		if len(by) == 1 && a.isClosed(in) {
+		if len(by) == 1 && a.isClosed(in) && !a.isStuck(in) {
 			for _, r := range in {
 				a.ends[r] = true
 			}
@@ -243,6 +243,17 @@ func (a *world) isClosed(list []int) bool {
 	return len(list) > 1 && !slices.ContainsFunc(list, func(r int) bool {
 		return slices.ContainsFunc(a.waits[r], func(w int) bool { return !in[w] })
 	})
+}
+
+// isStuck reports whether the collective of several ranks makes no progress although data for one of them is in flight.
+func (a *world) isStuck(list []int) bool {
+	moves := func(r int) bool { return a.in[r].Still < stalledAfter }
+	_, inFlight := a.inFlight[list[0]]
+	for _, r := range list {
+		_, ok := a.inFlight[r]
+		inFlight = inFlight || ok
+	}
+	return inFlight && !slices.ContainsFunc(list, moves)
 }
 
 // behind returns the ranks that wait for the given ones, directly or by others.

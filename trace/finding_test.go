@@ -136,6 +136,16 @@ func TestSentence(t *testing.T) {
 			}
 			return c
 		}(), Working, "All 4 ranks work; ranks 0–3 have been in all_reduce #9 for 15 s, with data of rank 0 for rank 1 in flight"},
+		"a long collective whose data does not move": {func() Cluster {
+			c := sized(4, func(rank int) ([]Operation, bool) {
+				o := in("all_reduce", 9, 15*time.Second, (rank+3)%4)
+				o.Still = 14 * time.Second
+				return []Operation{o}, true
+			})
+			c.Nodes[0].Snapshot.Links = append(c.Nodes[0].Snapshot.Links, Link{Rank: 1, Sent: 700})
+			c.Nodes[1].Snapshot.Links = append(c.Nodes[1].Snapshot.Links, Link{Rank: 0, Received: 500})
+			return c
+		}(), Stalled, "Ranks 0, 2 and 3 wait in all_reduce #9 for rank 1, which has been in all_reduce #9 for 15 s, with data of rank 0 for rank 1 in flight"},
 		"silent": {sized(40, func(rank int) ([]Operation, bool) { return []Operation{done}, rank != 5 }), Silent,
 			"Rank 5 on host a has not answered for 3 s"},
 		"others wait for the silent one": {sized(40, func(rank int) ([]Operation, bool) {

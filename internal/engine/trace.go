@@ -200,6 +200,9 @@ func (c *Comm) callTraceLocked(s *call, now int64) Trace {
 	t := c.newTraceLocked(s.begun, ended)
 	t.Call, t.Seq, t.Round, t.Rounds, t.Bytes, t.Outcome = s.Call, s.Seq, at.Round, at.Rounds, at.Bytes, outcome
 	t.Approximate = !s.timed
+	if s.op != nil && !s.op.progressAt.IsZero() {
+		t.Still = max(0, time.Since(s.op.progressAt))
+	}
 	if plan.Collective(s.Kind).Rooted() {
 		t.Root = c.worldRanksLocked(int(s.Root))[0]
 	}

@@ -181,7 +181,7 @@ func check(s *trace.Snapshot) error {
 
 // isValid reports whether the numbers of an operation are in range.
 func isValid(o *trace.Operation) bool {
-	if o.Root < -1 || o.Peer < -1 || o.Tag < -1 || o.Length < 0 || o.Bytes < 0 || o.Round < 0 || o.Rounds < 0 || o.WaitingMore < 0 || o.Duration > apartMax {
+	if o.Root < -1 || o.Peer < -1 || o.Tag < -1 || o.Length < 0 || o.Bytes < 0 || o.Round < 0 || o.Rounds < 0 || o.WaitingMore < 0 || o.Still < 0 || o.Still > apartMax || o.Duration > apartMax {
 		return false
 	}
 	return len(o.Waiting) <= WaitingMax && !slices.ContainsFunc(o.Waiting, func(r int) bool { return r < 0 })

@@ -95,6 +95,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"a control code":    `{"size":1,"name":"a\u001b[2J"}`,
 		"no peer":           `{"size":1,"operations":[{"peer":-2}]}`,
 		"negative time":     `{"size":1,"operations":[{"seconds":-1}]}`,
+		"negative rest":     `{"size":1,"operations":[{"still":-1}]}`,
 		"a long time":       `{"size":1,"operations":[{"seconds":1e300}]}`,
 		"a century":         `{"size":1,"time":"2026-01-01T00:00:00Z","operations":[{"start":"2026-01-01T00:00:00Z","seconds":3.2e9}]}`,
 		"a century ago":     `{"size":1,"time":"2026-01-01T00:00:00Z","operations":[{"start":"1926-01-01T00:00:00Z"}]}`,

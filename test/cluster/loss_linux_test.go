@@ -235,7 +235,7 @@ func TestStatusNamesLink(t *testing.T) {
 	}
 	want := "data of rank 1 for rank 0 in flight"
 	var text string
-	for limit := time.Now().Add(20 * time.Second); !strings.Contains(text, want) && time.Now().Before(limit); {
+	for limit := time.Now().Add(10 * time.Second); !strings.Contains(text, want) && time.Now().Before(limit); {
 		time.Sleep(500 * time.Millisecond)
 		r := c.ranks[2].do(command{Do: "status"})
 		mustSucceed(t, []result{r})
