@@ -17,7 +17,7 @@ const (
 	// dumpTimeout bounds a dump, which may hang.
 	dumpTimeout = 2 * time.Second
 	// quitDelay lets other handlers of the process dump before one ends it.
-	quitDelay = 100 * time.Millisecond
+	quitDelay = 500 * time.Millisecond
 	// quitStatus is the status that a shell reports for a process that SIGQUIT has ended.
 	quitStatus = 128 + int(syscall.SIGQUIT)
 	// stacksMax is the length of the longest text of goroutine stacks.
