@@ -30,7 +30,7 @@ type DeadlockError struct {
 	// Waits has a call of each rank of the deadlock, at most ten of them. The first rank is the
 	// lowest, and each of the others follows one that waits for it.
 	Waits []DeadlockWait
-	// Sentence says which ranks wait for which others, in which calls: "Ranks 0–6 wait in barrier #12 for rank 7, which has been in recv
+	// Sentence names the ranks that wait for each other, and their calls: "Ranks 0–6 wait in barrier #12 for rank 7, which has been in recv
 	// from rank 0 for 14 s: a deadlock".
 	Sentence string
 }

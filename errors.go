@@ -325,7 +325,7 @@ type TimeoutError struct {
 	After   time.Duration // the timeout
 	Waiting []int         // the ranks that it waited for
 	Late    []LateRank    // their states, in the same order
-	// Sentence says what the call waited for, and what is known of the calls of the other ranks. Ranks in it are those of the world.
+	// Sentence names the ranks that the call waited for, with their calls if these are known. Ranks in it are those of the world.
 	Sentence string
 }
 
@@ -385,11 +385,11 @@ func (e *TimeoutError) Timeout() bool { return true }
 // Unwrap returns context.DeadlineExceeded.
 func (e *TimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-// A DeadlineError says what a call waited for when the deadline of its context passed. It wraps the cause of the context, usually
+// A DeadlineError is the error of a call when the deadline of its context has passed, with the ranks that it waited for. It wraps the cause of the context, usually
 // context.DeadlineExceeded.
 type DeadlineError struct {
 	Waiting []int // ranks of the communicator that the call waited for; empty: any rank
-	// Sentence says what the call waited for, and what is known of the calls of the other ranks: "Rank 0 waits in barrier #3 for rank 2,
+	// Sentence names the ranks that the call waited for, with their calls if these are known: "Rank 0 waits in barrier #3 for rank 2,
 	// which has been in no call for 4 s". Ranks in it are those of the world.
 	Sentence string
 	Err      error // of the context

@@ -36,7 +36,7 @@ type launched struct {
 	seed    atomic.Pointer[Seed] // nil without one
 	state   *meet.StateDir       // of the seed; may be nil
 	world   meet.World
-	// size is the size of the world to which the rank of the configuration belongs, if a launcher tells it beside NEXAR_SEEDS.
+	// size is the size of the world for the rank of the configuration, if a launcher tells it beside NEXAR_SEEDS.
 	size int
 }
 

@@ -90,7 +90,7 @@ type SeedConfig struct {
 	Log *slog.Logger
 }
 
-// A SeedEvent reports that a node has joined, reconnected or gone, that another seed leads, or what a world waits for.
+// A SeedEvent reports that a node has joined, reconnected or gone, that another seed leads, or that a world lacks nodes.
 type SeedEvent struct {
 	// Leader, if not empty, is the address of the seed that leads from now on. The other fields are
 	// zero then. Only the leading seed reports nodes.

@@ -29,7 +29,7 @@ func QueryCluster(ctx context.Context, cfg Config) (trace.Cluster, error) {
 // A ClusterQuery has options for [QueryCluster], such as those for programs that ask again and again: a stopped node delays each answer by no
 // more than Wait, and brief snapshots of 1,000 nodes have 4 MB.
 type ClusterQuery struct {
-	// Wait limits the time in which a node answers the seed: from 100 milliseconds to 2 seconds; 0 means 2 seconds. A seed that
+	// Wait limits the time for the answers of nodes to the seed: from 100 milliseconds to 2 seconds; 0 means 2 seconds. A seed that
 	// is asked by others at the same time may wait for less.
 	Wait time.Duration
 	// Brief limits each snapshot to 4 KiB: the operations that run, or six, and eight links.

@@ -145,7 +145,7 @@ func cancelled(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// cancelledBy is cancelled with what the call waited for, if err says that.
+// cancelledBy is cancelled with the ranks that the call waited for, if err has them.
 func cancelledBy(ctx context.Context, err error) error {
 	public := cancelled(ctx)
 	if e, ok := errors.AsType[*engine.DeadlineError](err); ok {

@@ -1,4 +1,4 @@
-// Package otel reports a node to OpenTelemetry: spans of joining, of recoveries and reconfigurations, of remote calls, whose context goes
+// Package otel reports a node to OpenTelemetry: spans of joining, of recoveries and reconfigurations, of remote calls with a context that goes
 // to the called rank, and of some collectives; and the metrics of package [github.com/nexar-go/nexar/metrics] under the same names.
 //
 //	o := otel.New(otel.Config{})
@@ -65,7 +65,7 @@ func New(cfg Config) *Observer {
 	return &Observer{cfg, cfg.TracerProvider.Tracer(scope)}
 }
 
-// end ends a span with the outcome of what it describes.
+// end ends a span with an outcome.
 func end(span oteltrace.Span, err error) {
 	if err != nil {
 		span.RecordError(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/nexar-go/nexar/otel"
 )
 
-// recorded is an Observer whose spans are in the recorder.
+// recorded is an Observer with a recorder of its spans.
 func recorded(t *testing.T, cfg otel.Config) (*otel.Observer, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
@@ -174,7 +174,7 @@ func TestRecovery(t *testing.T) {
 	})
 }
 
-// TestCollectives: the longest collectives are spans, with the time that they took, also those of the interval in which the Watch is stopped.
+// TestCollectives: the longest collectives are spans, with the time that they took, also those of the last interval.
 func TestCollectives(t *testing.T) {
 	o, spans := recorded(t, otel.Config{Interval: time.Hour, Collectives: 1})
 	seed, err := nexar.StartSeed(t.Context(), nexar.SeedConfig{Listen: "127.0.0.1:0", World: 2, AllowWeakToken: true})

@@ -46,7 +46,7 @@ type Node struct {
 // Unconnected is the reason in Node.Missing of a node of a world that forms, if it lacks connections to others.
 const Unconnected = "waits for connections to other nodes"
 
-// A Change is what a new view changes for one node, or an event of the whole world.
+// A Change is the arrival or departure of one node, or an event of the whole world.
 type Change struct {
 	Time  time.Time `json:"time"`  // by the clock of the seed
 	Epoch uint64    `json:"epoch"` // of the new view
@@ -55,7 +55,7 @@ type Change struct {
 	Rank  int       `json:"rank"`  // of the node in the new view or, if it has gone, in the view before
 	Node  string    `json:"node,omitempty"`
 	Name  string    `json:"name,omitempty"`
-	More  int       `json:"more,omitempty"` // further nodes of which the same is true
+	More  int       `json:"more,omitempty"` // further nodes with the same change
 	Why   string    `json:"why,omitempty"`  // why the node has gone, or the world is over
 }
 
@@ -69,7 +69,7 @@ const (
 	Over     = "over"     // the world is over
 )
 
-// WriteTo writes the cluster as text for people: what it does ([Cluster.Sentence]), the table of
+// WriteTo writes the cluster as text for people: its state ([Cluster.Sentence]), the table of
 // [WriteTable], and the nodes without a snapshot of the newest epoch.
 func (c Cluster) WriteTo(w io.Writer) (int64, error) {
 	var b bytes.Buffer

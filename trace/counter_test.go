@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCounterJSON: a counter without durations and waits is short, and reading returns what was written.
+// TestCounterJSON: a counter without durations and waits is short, and reading returns the same counter.
 func TestCounterJSON(t *testing.T) {
 	for text, c := range map[string]Counter{
 		`{"op":"barrier","ranks":2,"calls":3,"bytes":0}`: {Op: "barrier", Ranks: 2, Calls: 3},

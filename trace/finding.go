@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Finding says what a cluster, or some of its ranks, do. Its text names the ranks, their hosts if the cluster has
+// A Finding is a state of a cluster, or of some of its ranks. Its text names the ranks, their hosts if the cluster has
 // several, the operation with its sequence number, and the time.
 type Finding struct {
 	State string        `json:"state"`           // a constant of this package
@@ -49,11 +49,11 @@ const (
 	worldMax = 1 << 16
 )
 
-// Sentence says in one sentence what the cluster does. If ranks wait, it says in which operation, for which
-// ranks, and what these do. It is the text of the first of [Cluster.Findings].
+// Sentence is the state of the cluster in one sentence. If ranks wait, it has the operation, the awaited
+// ranks, and their calls. It is the text of the first of [Cluster.Findings].
 func (c Cluster) Sentence() string { return c.Findings()[0].Text }
 
-// Findings says what the cluster does, the most important first. There is at least one finding.
+// Findings returns the states of the cluster, the most important first. There is at least one finding.
 func (c Cluster) Findings() []Finding {
 	if !c.Formed {
 		return []Finding{c.forming()}
@@ -85,7 +85,7 @@ func (c *Cluster) loss(size int) (f Finding, ok bool) {
 		capital(text), l.What, span(ago), clipTo(l.Why, 200), size)}, ago < lossShown
 }
 
-// About says in one sentence what a rank waits for, even if it has waited for less than a second. Nothing is known of ranks without a [Node] in c.
+// About names the ranks that a rank waits for in one sentence, even if it has waited for less than a second. Nothing is known of ranks without a [Node] in c.
 func (c Cluster) About(rank int) string {
 	a := c.world()
 	a.all = true
@@ -97,7 +97,7 @@ func (c Cluster) About(rank int) string {
 	return a.wait([]int{rank}, nil) + " for " + span(a.groups([]int{rank})[0].time)
 }
 
-// Doing says what a rank does: "has been in recv from rank 0 for 14 s".
+// Doing describes the call of a rank: "has been in recv from rank 0 for 14 s".
 func (c Cluster) Doing(rank int) string {
 	a := c.world()
 	return a.groups([]int{rank})[0].String()
@@ -278,7 +278,7 @@ func (a *world) behind(list []int) (waiters []int) {
 	return waiters
 }
 
-// findings returns what delays ranks or, without delays, what the ranks do. If all delays are below a second, only the
+// findings returns the delays or, without delays, that the ranks work. If all delays are below a second, only the
 // longest is returned.
 func (a *world) findings() (list []Finding) {
 	list = slices.Concat(a.mismatches(), a.deadlocks(), a.delays())
@@ -406,7 +406,7 @@ func (a *world) taken(rank int) time.Time {
 	return s.Time.Add(-n.Offset)
 }
 
-// behindIn returns a collective in which a rank waits for one of the given ranks, which have not begun it.
+// behindIn returns a collective of a rank that waits for one of the given ranks, which have not begun it.
 func (a *world) behindIn(ends []int) *Operation {
 	for _, r := range ends {
 		for _, w := range a.waiters[r] {
@@ -419,7 +419,7 @@ func (a *world) behindIn(ends []int) *Operation {
 	return nil
 }
 
-// working describes a world in which no rank delays another.
+// working describes a world without delays.
 func (a *world) working() Finding {
 	f := Finding{State: Working, Text: fmt.Sprintf("All %d ranks work", a.size)}
 	switch a.size {

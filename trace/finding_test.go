@@ -213,7 +213,7 @@ func TestSentence(t *testing.T) {
 	}
 }
 
-// TestSentenceIsBounded: whatever the snapshots of hostile nodes contain, the findings are few sentences of bounded length.
+// TestSentenceIsBounded: for all snapshots of hostile nodes, the findings are few sentences of bounded length.
 // TestGroup: ranks in the same call are together, for the shortest of their times, with the line of the program if it is the same for all.
 func TestGroup(t *testing.T) {
 	c := sized(3, func(rank int) ([]Operation, bool) {
@@ -237,7 +237,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestAbout: a rank may ask for what it has waited for only briefly.
+// TestAbout: a rank may ask about a brief wait.
 func TestAbout(t *testing.T) {
 	c := sized(2, func(rank int) ([]Operation, bool) { return []Operation{receive(1-rank, 20*time.Millisecond)}, true })
 	if got := c.About(0); got != "Rank 0 waits in recv from rank 1, which has been in recv from rank 0 for 20 ms: a deadlock" {
@@ -313,7 +313,7 @@ func TestSentenceIsBounded(t *testing.T) {
 	})
 }
 
-// BenchmarkSentence measures the analysis of 1,024 ranks, each of which waits for 64 others.
+// BenchmarkSentence measures the analysis of 1,024 ranks. Each waits for 64 others.
 func BenchmarkSentence(b *testing.B) {
 	c := sized(1024, func(rank int) ([]Operation, bool) {
 		var waiting []int

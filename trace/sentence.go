@@ -36,7 +36,7 @@ func (g *group) at() string {
 	return " (" + clip(g.site) + ")"
 }
 
-// groups groups ranks by what they do, the largest group first. Its time is the shortest of its ranks.
+// groups groups ranks by their calls, the largest group first. Its time is the shortest of its ranks.
 func (a *world) groups(list []int) (groups []group) {
 	at := make(map[string]int)
 	for _, r := range list {
@@ -63,7 +63,7 @@ func sortGroups(groups []group) {
 	})
 }
 
-// doing describes what a rank does, and for how long.
+// doing describes the call of a rank, with its time.
 func (a *world) doing(rank int) (text string, d time.Duration) {
 	s, n := a.ranks[rank], a.nodes[rank]
 	switch o := a.in[rank]; {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// WriteTable writes what the ranks of a world do, in one sentence as [Cluster.Sentence], and a table of the running
+// WriteTable writes the state of a world, in one sentence as [Cluster.Sentence], and a table of the running
 // operations of each rank, their progress and the ranks that they wait for. Other findings and a summary of the links follow.
 // Snapshots of some ranks may be missing. Only snapshots of the newest epoch count and, of
 // several of one rank, the newest.

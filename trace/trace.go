@@ -111,7 +111,7 @@ type Operation struct {
 	// Approximate says that Start and Duration have an error of up to 20 ms, as those of most short operations.
 	Approximate bool `json:"approximate,omitzero"`
 
-	// Still is the time in which a running collective has made no progress, as the last check has found; 0 if it is not known.
+	// Still is the time without progress of a running collective; 0 if it is not known.
 	Still time.Duration `json:"still,omitzero"`
 
 	// Outcome is empty while the operation is running, OK if it has succeeded, and

@@ -149,7 +149,7 @@ func drain(t *testing.T, r io.Reader, pattern string) []string {
 // A prometheus is a server that scrapes the cluster.
 type prometheus struct{ url string }
 
-// startPrometheus starts a server with the rules, whose times are shortened, and with native histograms or without.
+// startPrometheus starts a server with the rules, with shorter times, and with native histograms or without.
 func startPrometheus(t *testing.T, target string, flags ...string) *prometheus {
 	t.Helper()
 	dir := t.TempDir()

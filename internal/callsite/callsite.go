@@ -16,11 +16,11 @@ import (
 
 const (
 	// After is the least time of a call in progress, or between calls, after which its place is asked for. Stacks are read again after
-	// half of it, so that those that are read are later than the beginning of what is asked for.
+	// half of it, so that they are later than the beginning of the call.
 	After = time.Second
 	// readEvery is the least time between two reads of the stacks, which stop the program for about a microsecond for each goroutine.
 	readEvery = After / 2
-	// goroutinesMax bounds the goroutines of a program whose stacks are read.
+	// goroutinesMax bounds the goroutines: with more, no stacks are read.
 	goroutinesMax = 8192
 	// module is the path of nexar.
 	module = "github.com/nexar-go/nexar"
@@ -34,12 +34,12 @@ type Reader struct {
 	mu    sync.Mutex
 	at    time.Time
 	own   string                                               // path of the module of the program
-	seen  map[[len(runtime.StackRecord{}.Stack0)]uintptr]found // what is known of a stack; most stay the same from read to read
+	seen  map[[len(runtime.StackRecord{}.Stack0)]uintptr]found // results of find; most stacks are the same in the next read
 	calls []call
 	main  string
 }
 
-// A found is what a stack says: a call, if it has a function, and the line of the main goroutine, if it is that one.
+// A found is the result for a stack: a call, if it has a function, and the line of the main goroutine, if it is that one.
 type found struct {
 	call
 	main string
@@ -124,7 +124,7 @@ func (r *Reader) readLocked() {
 	}
 }
 
-// find returns what the innermost frames of a stack say.
+// find looks for a call and the main goroutine in the innermost frames of a stack.
 func (r *Reader) find(stack []uintptr) (s found) {
 	frames := runtime.CallersFrames(stack)
 	var place, function string // the innermost frame of the program; the outermost of nexar inside of a frame of the program

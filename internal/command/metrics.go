@@ -74,7 +74,7 @@ func newServer(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 }
 
-// serveHTTP serves a handler until stop, which first calls cancel to end the requests in progress. what is the name of the handler in errors.
+// serveHTTP serves a handler until stop, which first calls cancel to end the requests in progress. Errors name the handler by what.
 func serveHTTP(w io.Writer, title, what string, l net.Listener, h http.Handler, cancel func()) (stop func()) {
 	server := newServer(h)
 	var serving sync.WaitGroup

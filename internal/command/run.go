@@ -84,7 +84,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.DurationVar(&f.grace, "grace", launch.DefaultGrace, "time for the other processes to end after the first failure, and for descendants after SIGTERM")
 }
 
-// serve returns what shows the ranks.
+// serve returns the page and the metrics, as far as they are asked for.
 func (f *runFlags) serve(w io.Writer, title string) (list []func(seeds, token string, ticket func() (string, error)) (stop func(), err error)) {
 	of := func(seeds, token string) nexar.Config {
 		return nexar.Config{Seeds: strings.Split(seeds, ","), Token: token}

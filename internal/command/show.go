@@ -34,7 +34,7 @@ type show struct {
 // tellAfter is the interval of lines of progress without a terminal.
 const tellAfter = 10 * time.Second
 
-// tell writes a line of progress now and then: what comes next, and the time that is left at the present rate.
+// tell writes a line of progress now and then: the next step, and the time that is left at the present rate.
 func (w *show) tell(done, all int, what string) {
 	if now := time.Now(); done > 0 && now.Sub(w.told) >= tellAfter {
 		took := now.Sub(w.began)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestProgressLines: without a terminal, a line says every 10 s what comes next, and how much time is left.
+// TestProgressLines: without a terminal, a line names the next step every 10 s, and the time that is left.
 func TestProgressLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out, lines bytes.Buffer

@@ -75,7 +75,7 @@ func runTop(ctx context.Context, s streams, cfg nexar.Config) error {
 	return top.Run(ctx, s.in, s.out, ask)
 }
 
-// isTerminal reports whether what is written to w is shown on a terminal.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))

@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
-// A terminal emulates a terminal of 80 columns and 24 lines, on which a command runs.
+// A terminal emulates a terminal of 80 columns and 24 lines for a command.
 type terminal struct {
 	*vt.SafeEmulator
 	keys, tty *os.File
@@ -67,7 +67,7 @@ func (s *terminal) shows(t *testing.T, texts ...string) {
 	}
 }
 
-// TestTop: a cluster of two ranks, of which one waits in a barrier, on a terminal: the sentence names the late rank; keys select sections; q restores the
+// TestTop: one of two ranks waits in a barrier. On a terminal the sentence names the late rank; keys select sections; q restores the
 // terminal.
 func TestTop(t *testing.T) {
 	token := nexar.NewToken()

@@ -117,7 +117,7 @@ func TestCountBrief(t *testing.T) {
 	}
 }
 
-// TestCountWaits: the watchdog adds up for how long calls wait, and for which ranks of the world. Those are forgotten with the communicator.
+// TestCountWaits: the watchdog adds up the time in which calls wait, for each rank of the world. Those are forgotten with the communicator.
 func TestCountWaits(t *testing.T) {
 	w := tracedWorld(t, 2)
 	w.engines[0].WatchStalls(StallConfig{Describer: plainText{}, Log: w.engines[0].cfg.Log})

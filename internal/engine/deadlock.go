@@ -52,7 +52,7 @@ type MessageTimeoutError struct {
 	Rank  p2p.Member
 	Doing string // the calls of the rank
 
-	Sentence string // what this rank and the other wait for
+	Sentence string // the waits of this rank and of the other
 }
 
 func (e *MessageTimeoutError) Error() string {

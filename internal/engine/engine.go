@@ -26,8 +26,8 @@
 // the same states, the second time after the set was found, these existed at one time; the counts of bytes on both ends of each link
 // show that nothing was in flight. The rank logs the deadlock, and revokes its communicators after DeadlockTimeout.
 //
-// After 10 s without progress a rank logs what it waits for, if no other rank does: each answer names the first rank that has asked its sender
-// lately, and that rank reports a sender in no call. What it knows from the answers is explained as a [trace.Cluster].
+// After 10 s without progress a rank logs its wait, if no other rank does: each answer names the first rank that has asked its sender
+// lately, and that rank reports a sender in no call. The answers make a [trace.Cluster], which explains the wait.
 //
 // Epochs, Exclude and Include exchange no frames, but the communicator knows of them. Once the seed has been told, such a call stands in
 // place of the next collective: another call of a rank that is not excluded is a mismatch. Epochs in a world that nobody has asked to

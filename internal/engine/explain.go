@@ -14,7 +14,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// clusterLocked returns what this node knows of the calls of all ranks: its own, and the last answers of the ranks that it has asked. The
+// clusterLocked returns the calls of all ranks as far as this node knows them: its own, and those in the last answers of other ranks. The
 // same analysis explains it as the snapshots of a cluster.
 func (s *stalls) clusterLocked(more ...wire.Wait) trace.Cluster {
 	now := time.Now()
@@ -130,7 +130,7 @@ func (s *stalls) noteAskerLocked(own *waits, l *link.Link) int {
 	return first
 }
 
-// warningLocked returns the log message about a call that makes no progress: what it waits for, in a sentence. If others wait as well, one of
+// warningLocked returns the log message about a call that makes no progress: a sentence with the ranks that it waits for. If others wait as well, one of
 // them reports it, and this node logs it for debugging only.
 func (s *stalls) warningLocked(w *wait, more int) func() {
 	text, args := s.clusterLocked().About(s.own.rank), []any{"for", roundDuration(time.Duration(w.wire.For)), "comm", recorder.CommName(w.comm.id)}
@@ -143,7 +143,7 @@ func (s *stalls) warningLocked(w *wait, more int) func() {
 	return func() { s.cfg.Log.Debug(text, args...) }
 }
 
-// reportsLocked reports whether this node is the one to report what a call waits for. If it knows of a rank in no call, that is the first of those
+// reportsLocked reports whether this node is the one to report the wait of a call. If it knows of a rank in no call, that is the first of those
 // that have asked such a rank. Otherwise it is the lowest of the ranks that wait for each other.
 func (s *stalls) reportsLocked(w *wait) bool {
 	known, lowest := false, math.MaxInt32
@@ -169,7 +169,7 @@ func (s *stalls) reportsLocked(w *wait) bool {
 	return !known && s.own.rank <= lowest
 }
 
-// A DeadlineError says what a call waited for when its context ended by its deadline. It wraps the cause of the context.
+// A DeadlineError is the end of a call by the deadline of its context, with the ranks that it waited for. It wraps the cause of the context.
 type DeadlineError struct {
 	Err      error
 	Waiting  []int  // ranks of the communicator
@@ -180,7 +180,7 @@ func (e *DeadlineError) Error() string { return e.Err.Error() + ": " + e.Sentenc
 
 func (e *DeadlineError) Unwrap() error { return e.Err }
 
-// cause returns the cause of a context that has ended, with what a call on the communicator waits for if its deadline has passed.
+// cause returns the cause of a context that has ended; if its deadline has passed, with the ranks that a call on the communicator waits for.
 func (c *Comm) cause(ctx context.Context, w wire.Wait, ranks []int, d time.Duration) error {
 	cause := context.Cause(ctx)
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -192,7 +192,7 @@ func (c *Comm) cause(ctx context.Context, w wire.Wait, ranks []int, d time.Durat
 	return cause
 }
 
-// explain says what a call that waits for ranks of the communicator has waited for during d, if the communicator is traced.
+// explain returns the sentence about a call that has waited for ranks of the communicator during d, if the communicator is traced.
 func (c *Comm) explain(w wire.Wait, ranks []int, d time.Duration) string {
 	s := c.engine.stalls.Load()
 	c.mu.Lock()
@@ -222,7 +222,7 @@ func (c *Comm) Cause(ctx context.Context, m p2p.Wait, begun int64) error {
 	return c.cause(ctx, w, ranks, time.Duration(c.engine.clock.Now()-begun))
 }
 
-// Explain says what a call waited for that has timed out.
+// Explain returns the sentence about a call that has timed out.
 func (c *Comm) Explain(e *TimeoutError) string {
 	var ranks []int
 	for _, late := range e.Waiting {

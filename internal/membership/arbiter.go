@@ -345,7 +345,7 @@ func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
 	return r, r.Invitation != nil || r.Quiesce || len(r.Dismissed) > 0 || len(r.Forgotten) > 0 || len(r.Confirmed) > 0 || r.TooFew > 0
 }
 
-// fence makes nodes gone whose places candidates take.
+// fence makes a node gone if a candidate takes its place.
 func (a *Arbiter) fence(now time.Time) {
 	for _, c := range a.pending.list {
 		for _, n := range a.view.Nodes {
@@ -357,7 +357,7 @@ func (a *Arbiter) fence(now time.Time) {
 	}
 }
 
-// taken is the reason of the removal of a node whose place another one has taken.
+// taken is the reason of the removal of a node after another one has taken its place.
 func taken(place string, by Node) string {
 	return fmt.Sprintf("%v has taken its place %s on another host", by, place)
 }

@@ -75,7 +75,7 @@ type Node struct {
 	// Endpoints are the addresses of the node's transports, one each. None means that
 	// they are unknown.
 	Endpoints []Endpoint `json:",omitempty"`
-	// Place names what a launcher replaces when it starts the process of this node again, such as a pod of Kubernetes. Only seeds know it.
+	// Place names the unit that a launcher starts again, such as a pod of Kubernetes. Only seeds know it.
 	// Empty means none.
 	Place string `json:",omitempty" wire:"-"`
 }

@@ -28,7 +28,7 @@ type Owner interface {
 	// communicator has ended already or cancel returns false. If cancel returns true, the owner must
 	// call [Messages.Fail] before it calls [Messages.Leave] again: only Fail ends the call.
 	CancelIf(cancel func() bool, cause error)
-	// Cause returns the cause of the context of a call that has ended, and what the call that began at a time of Config.Clock waits for.
+	// Cause returns the cause of the context of a call that has ended, and the ranks that the call waits for, which began at a time of Config.Clock.
 	Cause(ctx context.Context, w Wait, begun int64) error
 	// Go calls f on a new goroutine or, if the communicator has ended, before it returns.
 	Go(f func())

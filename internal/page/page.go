@@ -63,7 +63,7 @@ type Page struct {
 	closed  bool
 }
 
-// New returns a Page for the cluster whose seed ask asks.
+// New returns a Page for the cluster that ask returns.
 func New(key Key, ask func(context.Context) (trace.Cluster, error)) *Page {
 	p := &Page{key: key, run: rand.Text(), state: newState(), gate: attempts(), protect: http.NewCrossOriginProtection(), done: make(chan struct{}), fresh: make(chan struct{})}
 	p.poller.Ask, p.poller.Show = ask, p.Show

@@ -90,7 +90,7 @@ func TestStateSendsDifferences(t *testing.T) {
 	}
 }
 
-// TestStateOfTwoBrowsers: a browser gets what it lacks after one that lacks less.
+// TestStateOfTwoBrowsers: a browser gets all parts that it lacks, also after one that lacks fewer.
 func TestStateOfTwoBrowsers(t *testing.T) {
 	s := newState()
 	var one, other browser

@@ -50,7 +50,7 @@ func TestAddNodeChecks(t *testing.T) {
 	}
 }
 
-// TestOffset: the offset of a clock is measured from the question and the answer, whatever the clocks say.
+// TestOffset: the offset of a clock is measured from the question and the answer, for all times of the clocks.
 func TestOffset(t *testing.T) {
 	s := of(1)
 	c := &trace.Cluster{Formed: true, Epoch: 1, World: 4, Joined: 4, SeedTime: s.Time.Add(-24*time.Hour - 30*time.Millisecond)}

@@ -46,7 +46,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestBucketOf: a duration is in the bucket whose bounds, powers of two, contain it.
+// TestBucketOf: a duration lies between the bounds of its bucket, powers of two.
 func TestBucketOf(t *testing.T) {
 	for d, want := range map[time.Duration]int{
 		-1: trace.DurationFirst, 0: trace.DurationFirst, 1: trace.DurationFirst, math.MaxInt64: trace.DurationLast,

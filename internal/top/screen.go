@@ -18,7 +18,7 @@ const (
 	sections
 )
 
-// A screen is what is drawn. It draws the newest view, in the section and at the line that keys have selected.
+// A screen draws the newest view, in the section and at the line that keys have selected.
 type screen struct {
 	view          model.View
 	any           bool // there is a view
@@ -60,7 +60,7 @@ func (s *screen) Update(m tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-// key does what a key stands for.
+// key carries out a key.
 func (s *screen) key(name string) tea.Cmd {
 	switch name {
 	case "q", "ctrl+c":
@@ -123,7 +123,7 @@ func (s *screen) fold(key string) {
 	}
 }
 
-// openRanks is the number of ranks up to which hosts are unfolded at first.
+// openRanks bounds the ranks of clusters that are unfolded at first.
 const openRanks = 32
 
 // isFolded reports whether the ranks of a host are hidden: as the user has chosen, or if there are many and nothing is wrong with them.

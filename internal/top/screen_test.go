@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/internal/page/model"
 )
 
-// large is a view of hosts with 8 ranks each, one of which is late.
+// large is a view of hosts with 8 ranks each. One rank is late.
 func large(hosts int) model.View {
 	now := time.Now()
 	v := model.View{
@@ -61,7 +61,7 @@ func press(s *screen, keys ...string) {
 	}
 }
 
-// TestFits: in every section and on terminals of all sizes, no line is wider than the terminal and there are no more lines than it has, whatever keys were pressed.
+// TestFits: in every section and on terminals of all sizes, no line is wider than the terminal and there are no more lines than it has, after any keys.
 func TestFits(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {20, 5}, {1, 1}, {40, 3}, {200, 80}} {
 		for _, v := range []model.View{{}, large(1), large(128), (&model.Model{}).Fail("connection refused", time.Now())} {
@@ -117,7 +117,7 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// TestSilentSeed: when the seed does not answer, the screen says so, for how long and why, and keeps what is known.
+// TestSilentSeed: when the seed does not answer, the screen says so, for how long and why, and keeps the last view.
 func TestSilentSeed(t *testing.T) {
 	v := large(1)
 	v.Sentence, v.Problem, v.Silent = "The seed does not answer; the rest of this page is what it has answered last.", "connection refused", time.Now().Add(-7*time.Second)

@@ -3,7 +3,7 @@ package wire
 // TraceBytesMax is the maximum length of the trace of a node.
 const TraceBytesMax = 32 << 10
 
-// A Detail says what a trace of a node is to have.
+// A Detail is the content of a trace that a seed asks for.
 type Detail uint8
 
 const (

@@ -3,7 +3,7 @@ package wire
 import "github.com/nexar-go/nexar/internal/membership"
 
 // A JoinProgress tells a waiting node the number of World nodes that have joined, and the first
-// of them. With Waited, the node logs what the world waits for; once all nodes have joined, Joined is then the number of nodes with
+// of them. With Waited, the node logs the nodes that are missing; once all nodes have joined, Joined is then the number of nodes with
 // connections to all others, and Candidates has the rest. Nodes of a formed world receive it, without Candidates, if the next view would be
 // smaller than World.
 type JoinProgress membership.Progress

@@ -34,7 +34,7 @@ type Waits struct {
 	Busy bool
 	// Sent and Received count the bytes on the data and bulk lanes of this link.
 	Sent, Received uint64
-	// First is the lowest rank that has asked the sender in the last few seconds, and that may report what it waits for.
+	// First is the lowest rank that has asked the sender in the last few seconds, and that may report its wait.
 	First  uint32
 	Length int `wire:"waits"`
 }

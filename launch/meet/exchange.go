@@ -32,7 +32,7 @@ func (p process) exchange(ctx context.Context, seed int, runs bool, own announce
 		all, err = p.exchangeOverPMI(ctx, seed, runs, string(value), seeds)
 		return all, release, err
 	}
-	var known atomic.Pointer[[]byte] // what this process tells others: its own announcement, and then those of all seeds
+	var known atomic.Pointer[[]byte] // for others: the announcement of this process, and then those of all seeds
 	known.Store(&value)
 	if runs {
 		if release, err = p.serve(seed, func() []byte { return *known.Load() }, decided); err != nil {
@@ -128,7 +128,7 @@ func (p process) ofSeed(seed int, err error) error {
 	return fmt.Errorf("job %s: the address of seed %d: %w", p.job(), seed, err)
 }
 
-// parse reads what the process of a seed tells: its announcement, or those of all seeds.
+// parse reads the answer of the process of a seed: its announcement, or those of all seeds.
 func parse(value string) (told []announcement, err error) {
 	bad := func(a announcement) bool { return len(a.Seeds) == 0 && len(a.Failure) == 0 }
 	if err := json.Unmarshal([]byte(value), &told); err != nil || len(told) == 0 || slices.ContainsFunc(told, bad) {

@@ -40,7 +40,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Seed is what the function Start of [Options] needs to know.
+// A Seed has the parameters of the function Start of [Options].
 type Seed struct {
 	Listen string // the address ("host:port") at which it listens; port 0 means any free port
 	Token  string
@@ -71,7 +71,7 @@ func (w World) Release() {
 const (
 	// choices is the number of ports at which a single seed may listen if it cannot announce its port.
 	choices = 8
-	// lateAfter is the time after which a warning of one process of each host says what Meet waits for.
+	// lateAfter is the time after which one process of each host warns that Meet waits.
 	lateAfter = 10 * time.Second
 	// pause is the time between two attempts to reach a process that may not have started yet.
 	pause = 50 * time.Millisecond

@@ -19,7 +19,7 @@ import (
 	"github.com/nexar-go/nexar/launch"
 )
 
-// A manager is a process manager that speaks PMI-1, in which the other ranks have reached the fence.
+// A manager is a process manager that speaks PMI-1. The other ranks have reached the fence.
 type manager struct {
 	values map[string]string
 	fences int
@@ -97,7 +97,7 @@ func ofMPICH(rank int) launch.Process {
 	return launch.Process{Launcher: launch.PMI, Rank: rank, Size: 4, Host: -1, HasPMI: true}
 }
 
-// A rank whose seed cannot start, or cannot be reached, tells the others over PMI, too. No error contains the token.
+// A rank tells the others over PMI, too, if its seed cannot start or be reached. No error contains the token.
 func TestMeetOverPMIFails(t *testing.T) {
 	const secret = "secret"
 	starts := func(context.Context, Seed) (string, error) { return "h:1234", nil }

@@ -71,7 +71,7 @@ func (p process) runsSeed(n int) (seed int, runs bool) {
 	return seed, seed < n
 }
 
-// seedHost returns the host on which a seed runs, as runsSeed places it, or "" if there is no such process, or Hosts is nil.
+// seedHost returns the host of a seed, as runsSeed places it, or "" if there is no such process, or Hosts is nil.
 func (p process) seedHost(seed int) string {
 	if seed < 0 || seed >= p.Size || len(p.Hosts) == 0 {
 		return ""

@@ -22,7 +22,7 @@ func Rank(only string, log *slog.Logger) (launch.Process, error) {
 	return p, nil
 }
 
-// Hints joins the texts of findings for an error that says that there is no launcher.
+// Hints joins the texts of findings for the error without a launcher.
 func Hints(findings []launch.Finding) (hints string) {
 	for _, f := range findings {
 		if hint := "; " + f.Text; !strings.HasSuffix(hints, hint) { // NEXAR_LAUNCHER excludes several for one reason.

@@ -36,7 +36,7 @@ func (w *Writer) meta(what string, n *node, tid int, key, value string) {
 const (
 	// threadsMax bounds the threads of one name. Operations beyond them share the last one.
 	threadsMax = 64
-	// threadsOfNode separates the IDs of the threads of nodes, none of which is to be that of its process: that would be its main thread.
+	// threadsOfNode separates the IDs of the threads of nodes. A thread with the ID of its process would be its main thread.
 	threadsOfNode = 10_000
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/nexar-go/nexar/trace"
 )
 
-// A Writer writes a trace file as it gets snapshots, and keeps only what later snapshots may complete. Methods must not be called
+// A Writer writes a trace file as it gets snapshots, and keeps only operations that later snapshots may complete. Methods must not be called
 // concurrently.
 type Writer struct {
 	out     *bufio.Writer
@@ -42,11 +42,11 @@ type Writer struct {
 	adds   uint64
 }
 
-// A node is what the Writer remembers of a node.
+// A node is the state of the Writer for a node.
 type node struct {
 	process int
 	rank    int
-	epoch   uint64              // in which it has the rank
+	epoch   uint64              // of the rank
 	named   string              // as the file names it now
 	threads map[string][]thread // by name, with one element for each operation that may overlap with others
 	tids    int
@@ -112,7 +112,7 @@ func (w *Writer) Add(c trace.Cluster) error {
 	return w.settle(false)
 }
 
-// AddSnapshots is [Writer.Add] for snapshots of ranks whose clocks are taken to agree.
+// AddSnapshots is [Writer.Add] for snapshots of ranks with clocks that agree.
 func (w *Writer) AddSnapshots(snapshots ...trace.Snapshot) error {
 	for i := range snapshots {
 		w.node(&snapshots[i]).clock = new(clock)
@@ -158,7 +158,7 @@ func apart(a, b *node) time.Duration {
 	return a.clock.blur + b.clock.blur
 }
 
-// add notes what is new in a snapshot.
+// add notes the new operations of a snapshot.
 func (w *Writer) add(s *trace.Snapshot) {
 	n := w.node(s)
 	shift := -n.clock.ahead
@@ -234,7 +234,7 @@ func (w *Writer) settle(all bool) error {
 	return w.out.Flush()
 }
 
-// A wait is the time in which an operation could not end because another rank had not begun it.
+// A wait of an operation lasts until another rank begins it.
 type wait struct {
 	on    *node
 	until time.Time
@@ -270,7 +270,7 @@ func (w *Writer) collective(g *group) {
 const (
 	// shortest is the shortest wait that is shown, if the clocks are exact.
 	shortest = 20 * time.Microsecond
-	// approximation is the error of an operation whose times are approximate.
+	// approximation is the error of approximate times.
 	approximation = 20 * time.Millisecond
 	// thinnest is the least duration of a slice, and gap the least time between two of a thread: more than errors of rounding. An end of an arrow, which
 	// belongs to the slice that is open at its time, is half of thinnest inside: a message takes longer than thinnest.

@@ -37,7 +37,7 @@ type event struct {
 	Args     map[string]any
 }
 
-// written returns the trace file of what f adds.
+// written returns the trace file that f makes.
 func written(t *testing.T, f func(w *timeline.Writer)) (file, []byte) {
 	t.Helper()
 	var b bytes.Buffer
@@ -63,8 +63,8 @@ func (f file) where(is func(e event) bool) (list []event) {
 	return list
 }
 
-// TestRanks: real ranks run collectives, for one of which they wait for rank 2, and exchange messages of all lengths, in another order of tags than
-// that in which they were sent. In the file every message has an arrow from its send to its receive, and the others wait for rank 2.
+// TestRanks: real ranks run collectives, wait once for rank 2, and exchange messages of all lengths. They receive them in another order than
+// that of the sends. In the file every message has an arrow from its send to its receive, and the others wait for rank 2.
 func TestRanks(t *testing.T) {
 	const n = 4
 	var mu sync.Mutex
@@ -140,7 +140,7 @@ func snapshot(rank, size int, at time.Time, operations ...trace.Operation) *trac
 	return &trace.Snapshot{Node: fmt.Sprintf("%032x", rank+1), Name: fmt.Sprintf("host%d:%d", rank/8, rank), Rank: rank, Size: size, Epoch: 1, Time: at, Operations: operations}
 }
 
-// cluster is a cluster of snapshots whose clocks are ahead by offsets.
+// cluster is a cluster of snapshots. Their clocks are ahead by offsets.
 func cluster(offsets []time.Duration, snapshots ...*trace.Snapshot) (c trace.Cluster) {
 	for i, s := range snapshots {
 		n := trace.Node{Rank: s.Rank, Node: s.Node, Snapshot: s}
@@ -160,7 +160,7 @@ func collective(seq uint64, start time.Time, took time.Duration) trace.Operation
 	}
 }
 
-// TestClocks: operations of ranks whose clocks are a day apart stand at the same time, and a wait of less than the error of the clocks is not shown.
+// TestClocks: clocks are a day apart, and their operations stand at the same time, and a wait of less than the error of the clocks is not shown.
 func TestClocks(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	ahead := []time.Duration{0, 24 * time.Hour, -time.Hour}
@@ -186,7 +186,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestClockOfHost: nodes of one host have one clock, of which the best measurement counts for all of them, so that the order of their operations is exact.
+// TestClockOfHost: nodes of one host have one clock, and its best measurement counts for all of them, so that the order of their operations is exact.
 func TestClockOfHost(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	a, b := snapshot(0, 2, now.Add(time.Second), collective(1, now, time.Millisecond)), snapshot(1, 2, now.Add(time.Second), collective(1, now.Add(100*time.Microsecond), 900*time.Microsecond))
@@ -262,7 +262,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: operations for which there is no thread are short rather than negative.
+// TestManyAtOnce: operations without a thread of their own are short rather than negative.
 func TestManyAtOnce(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var ops [2][]trace.Operation
@@ -294,7 +294,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestBeforeBegin: the file begins with the operations of the first rank. Another rank has older ones, one of which waited.
+// TestBeforeBegin: the file begins with the operations of the first rank. Another rank has older ones, and one of them waited.
 func TestBeforeBegin(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	old, older := collective(1, at.Add(-time.Hour), time.Second), collective(1, at.Add(-time.Hour-time.Second), 2*time.Second)

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
-// TestDeadline: a call that its context ends by a deadline says what it waited for, and what that rank does.
+// TestDeadline: a call that the deadline of its context ends names the rank that it waited for, with the call of that rank.
 func TestDeadline(t *testing.T) {
 	const late = 2
 	for name, test := range map[string]struct {
@@ -111,7 +111,7 @@ func TestDeadlineAtOnce(t *testing.T) {
 	}
 }
 
-// TestCancelled: a call whose context is cancelled has the cause of the context, without more.
+// TestCancelled: a cancelled call has the cause of its context, without more.
 func TestCancelled(t *testing.T) {
 	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
 		cause := errors.New("the user has pressed stop")
@@ -124,7 +124,7 @@ func TestCancelled(t *testing.T) {
 	})
 }
 
-// TestStallIsLoggedOnce: one of eight ranks that wait for a late one logs what it waits for, after 10 seconds, in a sentence with the lines of the
+// TestStallIsLoggedOnce: one of eight ranks that wait for a late one logs its wait, after 10 seconds, in a sentence with the lines of the
 // program.
 func TestStallIsLoggedOnce(t *testing.T) {
 	stalled(t, 8, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {

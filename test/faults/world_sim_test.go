@@ -186,7 +186,7 @@ func TestEpochsAlone(t *testing.T) {
 	}
 }
 
-// TestWorldDeadline: calls that wait for the next view, or for all ranks, say what they waited for when their deadline passes.
+// TestWorldDeadline: calls that wait for the next view, or for all ranks, name the ranks that they waited for when their deadline passes.
 func TestWorldDeadline(t *testing.T) {
 	for want, call := range map[string]func(ctx context.Context, n *nexar.Node) error{
 		"Rank 0 waits in epochs #1 for 3 s": nextEpoch,

@@ -54,7 +54,7 @@ type Request struct {
 	Rank *int
 	Size int
 
-	// Place names what a launcher replaces when it starts this process again: a process with the same Place on another host takes the
+	// Place names the unit that a launcher starts again: a process with the same Place on another host takes the
 	// place of this one. Empty means nothing.
 	Place string
 

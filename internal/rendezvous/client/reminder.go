@@ -17,7 +17,7 @@ const (
 	linksNamedMax = 10
 )
 
-// setProgress records the number of nodes for the next view, or logs what the world waits for.
+// setProgress records the number of nodes for the next view, or logs which nodes are missing.
 func (s *Session) setProgress(m wire.JoinProgress) {
 	if m.Waited > 0 {
 		s.warnForming(m)
@@ -68,7 +68,7 @@ func (s *Session) warnWaiting(waited time.Duration) {
 }
 
 // WarnOfLinks lets warnings, until stop, name the nodes of v that have no connection to this one. missing returns their ranks. The
-// nodes are in the view that forms, or in an invitation, of which only the invited node warns.
+// nodes are in the view that forms, or in an invitation: only the invited node warns of that.
 func (s *Session) WarnOfLinks(v membership.View, missing func() []int) (stop func()) {
 	names := func() string {
 		ranks := missing()

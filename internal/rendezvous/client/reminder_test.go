@@ -108,7 +108,7 @@ func TestUnknownHostIsNamedOnce(t *testing.T) {
 	}
 }
 
-// A node warns, when its seed asks for it, that its world is forming. Each warning contains what the world, or this node, waits for.
+// A node warns, when its seed asks for it, that its world is forming. Each warning names the nodes that are missing.
 func TestWarnsOfFormingWorld(t *testing.T) {
 	log, warnings := lines()
 	s := newSession(nowhere{addr: "10.0.0.9:7946"}, Request{Log: log})

@@ -42,7 +42,7 @@ type Seeds struct {
 	Log *slog.Logger
 
 	// Shared says that other programs may listen at some of Addrs, such as seeds of other clusters and of earlier worlds of this one. Only a
-	// seed that has proved the token, and whose world has neither formed nor ended, can end the search of a node that joins.
+	// seed that has proved the token can end the search of a node that joins, unless its world has formed or ended.
 	Shared bool
 
 	// OthersWarn says that another process of this host warns that no seed is reached.

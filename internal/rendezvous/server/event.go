@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// remindAfter is the wait before the seed first reports what a forming world waits for. The pause between two
+	// remindAfter is the wait before the seed first reports the nodes that a forming world lacks. The pause between two
 	// reports doubles from remindAfter to remindMax.
 	remindAfter = 3 * time.Second
 	remindMax   = time.Minute
 )
 
-// remindForming reports at growing intervals what the world waits for, in the present phase of its formation.
+// remindForming reports at growing intervals the nodes that the world lacks, in the present phase of its formation.
 func (s *Server) remindForming() {
 	l, began, phase, pause := s.state.leader, time.Now(), s.state.leader.form.Phase(), remindAfter
 	l.forming.stop()
@@ -33,8 +33,8 @@ func (s *Server) remindForming() {
 	l.forming = s.afterAsLeader(pause, remind)
 }
 
-// reportForming emits an event of what the forming world waits for, and lets a node of each other host log it. The seed reports for
-// nodes at loopback addresses, unless these know what connections they lack.
+// reportForming emits an event with the nodes that the forming world lacks, and lets a node of each other host log it. The seed reports for
+// nodes at loopback addresses, unless these know the connections that they lack.
 func (s *Server) reportForming(l *leader, waited time.Duration) {
 	c := trace.Cluster{Epoch: s.state.cluster.view.Epoch, World: s.cfg.World, Joined: l.form.Joined()}
 	for _, r := range s.newPoll(l, wire.Brief).reports {
@@ -56,11 +56,11 @@ func (s *Server) reportForming(l *leader, waited time.Duration) {
 	}
 }
 
-// An Event says that a node has joined or gone, that a seed leads, or what a forming world waits for.
+// An Event says that a node has joined or gone, that a seed leads, or that a forming world lacks nodes.
 type Event struct {
 	Leader string // address of the seed that leads; no other field is set then
 
-	Forming string        // what the forming world waits for; no other field but Waited is set then
+	Forming string        // the nodes that the forming world lacks; no other field but Waited is set then
 	Waited  time.Duration // since the first node has joined or, once all have, since the last
 
 	Node membership.Node

@@ -82,7 +82,7 @@ func TestCloseLogsNoError(t *testing.T) {
 	s.log.wait(t, "level=INFO", "world did not form", "closed")
 }
 
-// While a world forms, the seed reports at growing intervals what it waits for, and lets one node of each host log it: in the end one
+// While a world forms, the seed reports at growing intervals the nodes that it lacks, and lets one node of each host log it: in the end one
 // that is not connected.
 func TestFormingIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

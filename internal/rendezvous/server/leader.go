@@ -27,7 +27,7 @@ type leader struct {
 	// count as gone.
 	away map[membership.NodeID]*timer
 
-	forming *timer // until the next report of what the world waits for
+	forming *timer // until the next report of missing nodes
 
 	spread      *membership.ViewSpread // of the newest difference; nil: none
 	spreadFrame []byte                 // that difference

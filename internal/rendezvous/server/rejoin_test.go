@@ -152,8 +152,8 @@ func TestSecondJoinOfAProcess(t *testing.T) {
 	second.Close()
 }
 
-// A pod is started again on another host, while the pod before lives: an elastic world removes the pod before, which learns who has taken its
-// place, and admits the new one. The pod before cannot take the place back.
+// A pod is started again on another host, while the pod before lives: an elastic world removes the pod before, with the name of its
+// successor in the error, and admits the new one. The pod before cannot take the place back.
 func TestPodMovesToAnotherHost(t *testing.T) {
 	pod := func(s *testSeed, i int, host string) client.Request {
 		req := s.request(i)

@@ -179,7 +179,7 @@ func TestJoinIsCancelled(t *testing.T) {
 }
 
 // A seed of an earlier world, with the same token, still listens at one of the derived addresses, and its world is complete or over: a node
-// goes on until it finds the seed of its own world. If there is none, the error says what the other one has answered.
+// goes on until it finds the seed of its own world. If there is none, the error contains the answer of the other one.
 func TestSeedsPassesAnEarlierWorld(t *testing.T) {
 	earlier := newSeed(t, 1, nil)
 	earlier.form(t, earlier.mustJoin(t, 0))
