@@ -123,7 +123,7 @@ func TestFirstPodMoves(t *testing.T) {
 	for rank := 1; rank < 3; rank++ {
 		running[rank] = c.start(pods[rank], c.hosts[rank], "allreduce")
 	}
-	old.prints(t, "joined=3")
+	old.prints(t, "3 of 4 have joined")
 	old.kill()
 	c.publish(pods[0], c.hosts[0].V4)
 	running[0] = c.start(pods[0], c.hosts[0], "allreduce")
@@ -142,7 +142,7 @@ func TestPodWithTheSameIndex(t *testing.T) {
 	c.publish(pods[0], c.hosts[0].V4)
 	running := []*process{c.start(pods[0], c.hosts[0], "allreduce"), nil, nil, c.start(pods[3], c.hosts[3], "allreduce")}
 	old := c.start(pods[2], c.hosts[4], "allreduce")
-	running[0].prints(t, "joined=3")
+	running[0].prints(t, "3 of 4 have joined")
 	running[2] = c.start(pods[2], c.hosts[2], "allreduce")
 	if out := old.wait(t); old.err == nil || !strings.Contains(out, "2 was taken over by "+c.hosts[2].V4.String()) || !strings.Contains(out, "the launcher has started 2/train-2.nexar.ml.svc.cluster.local on another host") {
 		t.Errorf("the pod before: %v, want an error that names %v:\n%s", old.err, c.hosts[2].V4, out)

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
-	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/metrics/timeline"
 	"github.com/nexar-go/nexar/nexartest"
 	"github.com/nexar-go/nexar/trace"
@@ -330,12 +329,12 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestLarge: 1,000 collectives of each of 512 ranks (with TRIALS=all; otherwise 32), which wait for each other, take at most 50 MB compressed. The Writer keeps few of them at any time.
+// TestLarge: 1,000 collectives of each of 512 ranks (32 with -short), which wait for each other, take at most 50 MB compressed. The Writer keeps few of them at any time.
 func TestLarge(t *testing.T) {
 	const perPoll, polls = 20, 50
-	ranks := 32
-	if require.AllTrials() {
-		ranks = 512
+	ranks := 512
+	if testing.Short() {
+		ranks = 32
 	}
 	var plain, compressed counter
 	z := gzip.NewWriter(&compressed)
