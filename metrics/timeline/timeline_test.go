@@ -68,10 +68,21 @@ func TestRanks(t *testing.T) {
 	const n = 4
 	var mu sync.Mutex
 	var snapshots []trace.Snapshot
+	var comms [n]*nexar.Comm
+	var joined sync.WaitGroup
+	joined.Add(n)
 	nexartest.Run(t, n, func(t *testing.T, c *nexar.Comm) {
 		ctx := t.Context()
+		comms[c.Rank()] = c
+		joined.Done()
 		if c.Rank() == 2 {
-			time.Sleep(100 * time.Millisecond)
+			joined.Wait()
+			for rank, other := range comms {
+				waits := func(o trace.Operation) bool { return o.Running() && o.Duration > 100*time.Millisecond }
+				for rank != 2 && !slices.ContainsFunc(other.Trace().Operations, waits) {
+					time.Sleep(time.Millisecond)
+				}
+			}
 		}
 		if err := nexar.AllReduce(ctx, c, make([]float32, 1<<18), nexar.Sum); err != nil {
 			t.Error(err)
