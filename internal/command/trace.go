@@ -34,7 +34,9 @@ sends the file nowhere. Programs need no preparation.
 Each rank is a process of the timeline, with a line for each communicator, its
 messages and its calls. A collective that has waited for a rank that began it later
 contains "waits for rank 3"; arrows lead from sends to receives. Times are those of
-one clock: the offset of each rank is measured, and its name has the error.
+one clock: the offset of each rank is measured, and its name has the error. In a
+collective of more than 128 ranks the first one has the details, and the rank that
+began last has a line "awaited": 1,000 collectives of 512 ranks take 41 MB.
 
 While the recording runs, the ranks read the clock at the beginning and the end of
 each operation, which makes an all-reduce of 8 bytes in shared memory about a tenth

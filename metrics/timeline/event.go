@@ -33,12 +33,8 @@ func (w *Writer) meta(what string, n *node, tid int, key, value string) {
 	w.write()
 }
 
-const (
-	// threadsMax bounds the threads of one name. Operations beyond them share the last one.
-	threadsMax = 64
-	// threadsOfNode separates the IDs of the threads of nodes. A thread with the ID of its process would be its main thread.
-	threadsOfNode = 10_000
-)
+// threadsMax bounds the threads of one name. Operations beyond them share the last one.
+const threadsMax = 64
 
 // thread returns the ID of a thread that is free from the start of an operation on, which occupies it until end, and sets both so that slices of a thread
 // do not touch and are not empty: an arrow belongs to the slice at its time. An operation with approximate times may start later than it says, and does
@@ -61,8 +57,10 @@ func (w *Writer) thread(n *node, name string, o *trace.Operation, end *time.Time
 		list[at].until = *end
 		return list[at].tid
 	}
-	n.tids++
-	tid := n.process*threadsOfNode + n.tids
+	if n.tids++; n.tids == n.process { // It would be the main thread.
+		n.tids++
+	}
+	tid := n.tids
 	n.threads[name] = append(list, thread{tid, *end})
 	if len(list) > 0 {
 		name = fmt.Sprintf("%s (%d)", name, len(list)+1)
@@ -71,8 +69,14 @@ func (w *Writer) thread(n *node, name string, o *trace.Operation, end *time.Time
 	return tid
 }
 
-// slice writes an operation, with a wait inside of it, and the end of its arrow.
-func (w *Writer) slice(n *node, o *trace.Operation, end time.Time, waited *wait) {
+// whole returns a time in whole microseconds of the file.
+func (w *Writer) whole(t time.Time) time.Time {
+	return w.begin.Add(t.Sub(w.begin).Truncate(time.Microsecond))
+}
+
+// slice writes an operation, perhaps with its details and a wait inside of it, and the end of its arrow. A long collective has whole
+// microseconds, within its real time.
+func (w *Writer) slice(n *node, o *trace.Operation, end time.Time, waited *wait, isDetailed bool) {
 	thread := "communicator " + o.Comm
 	switch {
 	case o.Op == "call":
@@ -82,16 +86,30 @@ func (w *Writer) slice(n *node, o *trace.Operation, end time.Time, waited *wait)
 	}
 	w.written++
 	tid := w.thread(n, thread, o, &end)
+	if o.Seq > 0 && end.Sub(o.Start) >= time.Millisecond {
+		o.Start, end = w.whole(o.Start.Add(time.Microsecond-1)), w.whole(end)
+	}
 	w.begins(n, tid, title(o), o.Start, end)
-	w.args(o)
+	if isDetailed {
+		w.args(o)
+	}
 	w.line = append(w.line, '}')
 	w.write()
-	if waited != nil && waited.until.After(o.Start) { // The thread may have moved the start.
-		w.begins(n, tid, "waits for rank "+strconv.Itoa(waited.on.rank), o.Start, waited.until)
+	if waited != nil && w.whole(waited.until).After(o.Start) { // The thread may have moved the start.
+		w.begins(n, tid, "waits for rank "+strconv.Itoa(waited.on.rank), o.Start, w.whole(waited.until))
 		w.line = append(w.line, '}')
 		w.write()
 	}
 	w.arrow(n, tid, o, end)
+}
+
+// awaited writes the time in which ranks have waited for a node to begin a collective.
+func (w *Writer) awaited(n *node, title string, begin, end time.Time, ranks int) {
+	o := trace.Operation{Start: begin}
+	tid := w.thread(n, "awaited", &o, &end)
+	w.begins(n, tid, fmt.Sprintf("%d ranks wait for %s", ranks, title), o.Start, end)
+	w.line = append(w.line, '}')
+	w.write()
 }
 
 // title is the name of a slice.

@@ -10,6 +10,9 @@
 // Times are those of one clock, that of the seed: the name of each rank says how far its own clock may differ from it after the
 // correction. Details of an operation (algorithm, rounds, bytes, outcome) are its arguments.
 //
+// A collective of more than 128 ranks takes about 80 bytes for each of them: only its lowest rank, and ranks that differ from it, have details,
+// and in place of the waits of all ranks the last one has a slice "511 ranks wait for all_reduce #9" on a thread of its own.
+//
 // The format is JSON as the "Trace Event Format" document of the Chromium project describes it.
 package timeline
 
@@ -194,7 +197,7 @@ func (w *Writer) add(s *trace.Snapshot) {
 // note keeps a collective until those of the other ranks are known, and writes other operations.
 func (w *Writer) note(n *node, o trace.Operation) {
 	if o.Seq == 0 {
-		w.slice(n, &o, n.end(&o), nil)
+		w.slice(n, &o, n.end(&o), nil, true)
 		return
 	}
 	c := n.counts[o.Comm]
@@ -240,7 +243,7 @@ type wait struct {
 	until time.Time
 }
 
-// collective writes the operations of a group.
+// collective writes the operations of a group. One of many ranks is brief.
 func (w *Writer) collective(g *group) {
 	var last wait
 	processes := slices.Sorted(maps.Keys(g.ops))
@@ -249,25 +252,43 @@ func (w *Writer) collective(g *group) {
 			last = wait{w.list[p-1], o.Start}
 		}
 	}
-	for _, p := range processes {
+	first, late := g.ops[processes[0]], g.ops[last.on.process]
+	isBrief := len(processes) > detailedRanks
+	begin, waiting := last.until, 0
+	for i, p := range processes {
 		o, n := g.ops[p], w.list[p-1]
-		end, waited := n.end(&o), last
+		end, waited := n.end(&o), &wait{last.on, last.until}
 		if waited.until.After(end) {
 			waited.until = end
 		}
 		blur := apart(n, last.on) + shortest
-		if o.Approximate || g.ops[last.on.process].Approximate {
+		if o.Approximate || late.Approximate {
 			blur += approximation
 		}
 		if n == last.on || waited.until.Sub(o.Start) <= blur {
-			w.slice(n, &o, end, nil)
-		} else {
-			w.slice(n, &o, end, &waited)
+			waited = nil
+		} else if waiting++; o.Start.Before(begin) {
+			begin = o.Start
 		}
+		if isBrief {
+			waited = nil
+		}
+		w.slice(n, &o, end, waited, !isBrief || i == 0 || differs(&o, &first))
+	}
+	if isBrief && waiting > 0 {
+		w.awaited(last.on, title(&late), begin, last.until, waiting)
 	}
 }
 
+// differs reports whether an operation needs details that another one of its collective does not have.
+func differs(a, b *trace.Operation) bool {
+	return a.Outcome != trace.OK || a.Approximate || a.Op != b.Op || a.Type != b.Type || a.Length != b.Length || a.Reduce != b.Reduce ||
+		a.Root != b.Root || a.Plan != b.Plan || a.Rounds != b.Rounds || a.Purpose != b.Purpose
+}
+
 const (
+	// detailedRanks is the largest number of ranks that have details and waits of a collective.
+	detailedRanks = 128
 	// shortest is the shortest wait that is shown, if the clocks are exact.
 	shortest = 20 * time.Microsecond
 	// approximation is the error of approximate times.

@@ -340,12 +340,48 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestLarge: 1,000 collectives of each of 512 ranks (32 with -short), which wait for each other, take at most 50 MB compressed. The Writer keeps few of them at any time.
+// TestLargeGroup: of a collective of many ranks the first rank has the details, and one with another outcome; the last one to begin has a slice for the waits of all
+// others. Slices have whole microseconds within the real time.
+func TestLargeGroup(t *testing.T) {
+	const ranks, last, failed = 129, 77, 99
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var list []*trace.Snapshot
+	for rank := range ranks {
+		o := collective(1, at.Add(time.Duration(rank)*100*time.Nanosecond), 20*time.Millisecond)
+		switch rank {
+		case last:
+			o.Start, o.Duration = at.Add(5*time.Millisecond+300*time.Nanosecond), 15*time.Millisecond
+		case failed:
+			o.Outcome = "timeout"
+		}
+		list = append(list, snapshot(rank, ranks, at.Add(time.Second), o))
+	}
+	got, _ := written(t, func(w *timeline.Writer) { w.Add(cluster(make([]time.Duration, ranks), list...)) })
+	calls := got.where(func(e event) bool { return e.Name == "all_reduce #1" })
+	if len(calls) != ranks {
+		t.Fatalf("%d ranks have the collective, want %d", len(calls), ranks)
+	}
+	for _, e := range calls {
+		if rank := e.Pid - 1; (e.Args != nil) != (rank == 0 || rank == failed) {
+			t.Errorf("rank %d has the details %v", rank, e.Args)
+		}
+	}
+	if e := calls[11]; e.Ts != 2 || e.Dur != 19_999 {
+		t.Errorf("rank 11 is in the collective from %v to %v µs, want whole microseconds from 1.1 to 20001.1", e.Ts, e.Ts+e.Dur)
+	}
+	waits := got.where(func(e event) bool { return e.Name == "128 ranks wait for all_reduce #1" })
+	if len(waits) != 1 || waits[0].Pid != last+1 || waits[0].Ts != 0 || waits[0].Dur != 5000.3 || waits[0].Tid == calls[last].Tid {
+		t.Errorf("the waits are %+v, want one of 5000.3 µs at rank %d", waits, last)
+	}
+}
+
+// TestLarge: 1,000 collectives (100 with -short) of each of 512 ranks, which wait for each other, take at most 50 MB, as plain JSON. The Writer keeps few of
+// them at any time.
 func TestLarge(t *testing.T) {
-	const perPoll, polls = 20, 50
-	ranks := 512
+	const ranks, perPoll = 512, 20
+	polls := 50
 	if testing.Short() {
-		ranks = 32
+		polls = 5
 	}
 	var plain, compressed counter
 	z := gzip.NewWriter(&compressed)
@@ -378,8 +414,8 @@ func TestLarge(t *testing.T) {
 	}
 	t.Logf("%d operations: %.1f MB, compressed %.1f MB; heap %.1f MB after a fifth, %.1f MB at the end", ranks*perPoll*polls,
 		float64(plain)/1e6, float64(compressed)/1e6, float64(before.HeapAlloc)/1e6, float64(after.HeapAlloc)/1e6)
-	if compressed > counter(ranks*50_000_000/512) {
-		t.Errorf("the file has %d bytes, want at most 50 MB for 512 ranks", compressed)
+	if most := counter(50_000_000 * polls / 50); plain > most {
+		t.Errorf("the file has %d bytes, want at most %d: 50 MB for 1,000 collectives", plain, most)
 	}
 	if after.HeapAlloc > before.HeapAlloc+20e6 {
 		t.Errorf("the heap has grown from %d to %d bytes", before.HeapAlloc, after.HeapAlloc)

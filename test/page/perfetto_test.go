@@ -18,6 +18,7 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/metrics/timeline"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // perfetto returns the folder with the user interface of Perfetto, which "make perfetto" gets.
@@ -36,17 +37,15 @@ const query = `const rows = async (sql) => {
 	return list;
 };`
 
-// TestPerfetto: the trace processor of Perfetto reads the timeline of a cluster without a complaint. Each receive has an arrow from its send, nothing
-// overlaps, and the wait for the late rank stands inside of its collective.
-func TestPerfetto(t *testing.T) {
+// opened opens a trace file in Perfetto, and returns a function for queries.
+func opened(t *testing.T, text []byte) (ask func(sql string) [][]any) {
 	b := newTab(t)
 	b.foreign = true
 	files := http.NewServeMux()
 	files.Handle("/", http.FileServer(http.Dir(perfetto(t))))
-	text := recorded(t)
 	files.HandleFunc("/run.json", func(w http.ResponseWriter, _ *http.Request) { w.Write(text) })
 	server := httptest.NewServer(files)
-	defer server.Close()
+	t.Cleanup(server.Close)
 
 	b.do(chromedp.Navigate(server.URL + "/index.html#!/?url=" + server.URL + "/run.json"))
 	for deadline := time.Now().Add(browserMax); !value[bool](b, "Boolean(window.app?.trace?.engine)"); time.Sleep(100 * time.Millisecond) {
@@ -54,7 +53,7 @@ func TestPerfetto(t *testing.T) {
 			t.Fatal("Perfetto has not opened the file")
 		}
 	}
-	ask := func(sql string) (rows [][]any) {
+	return func(sql string) (rows [][]any) {
 		t.Helper()
 		text := run(b, chromedp.Evaluate[string](fmt.Sprintf("(async () => { %s return JSON.stringify(await rows(%q)); })()", query, sql), chromedp.EvalAwaitPromise))
 		if err := json.Unmarshal([]byte(text), &rows); err != nil {
@@ -62,7 +61,62 @@ func TestPerfetto(t *testing.T) {
 		}
 		return rows
 	}
-	if rows := ask("select name, value from stats where severity != 'info' and value > 0"); len(rows) > 0 {
+}
+
+// complaints is a query of what Perfetto has not understood.
+const complaints = "select name, value from stats where severity != 'info' and value > 0"
+
+// TestPerfettoLarge: Perfetto reads the brief collectives of many ranks without a complaint, each rank on one thread, and the waits on another.
+func TestPerfettoLarge(t *testing.T) {
+	const ranks, calls = 200, 20
+	perfetto(t)
+	var file bytes.Buffer
+	w := timeline.NewWriter(&file)
+	begin := time.Now()
+	var c trace.Cluster
+	for rank := range ranks {
+		s := &trace.Snapshot{Node: fmt.Sprintf("%032x", rank+1), Name: fmt.Sprintf("host%d:%d", rank/8, rank), Rank: rank, Size: ranks, Epoch: 1, Time: begin.Add(time.Second)}
+		for seq := range uint64(calls) {
+			at := time.Duration(seq)*10*time.Millisecond + time.Duration(rank)*1234*time.Nanosecond
+			if rank == int(seq)+1 {
+				at += 5 * time.Millisecond
+			}
+			end := time.Duration(seq+1)*10*time.Millisecond - time.Duration(rank)*17*time.Nanosecond
+			s.Operations = append(s.Operations, trace.Operation{Comm: "1", Epoch: 1, Op: "all_reduce", Seq: seq + 1, Type: "float32", Length: 1000, Root: -1, Peer: -1, Start: begin.Add(at), Duration: end - at, Outcome: trace.OK})
+		}
+		c.Nodes = append(c.Nodes, trace.Node{Rank: rank, Node: s.Node, Name: s.Name, Snapshot: s})
+	}
+	if err := w.Add(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ask := opened(t, file.Bytes())
+	if rows := ask(complaints); len(rows) > 0 {
+		t.Errorf("Perfetto has complaints: %v", rows)
+	}
+	for what, test := range map[string]struct {
+		sql  string
+		want float64
+	}{
+		"collectives": {"select count(*) from slice where name glob 'all_reduce #*'", ranks * calls},
+		"threads":     {"select count(distinct utid) from thread_track join slice on slice.track_id = thread_track.id", ranks + calls},
+		"waits":       {"select count(*) from slice where name glob '199 ranks wait for all_reduce #*'", calls},
+		"depth":       {"select max(depth) from slice", 0},
+	} {
+		if rows := ask(test.sql); len(rows) != 1 || rows[0][0] != test.want {
+			t.Errorf("%s: %v, want %v", what, rows, test.want)
+		}
+	}
+}
+
+// TestPerfetto: the trace processor of Perfetto reads the timeline of a cluster without a complaint. Each receive has an arrow from its send, nothing
+// overlaps, and the wait for the late rank stands inside of its collective.
+func TestPerfetto(t *testing.T) {
+	perfetto(t)
+	ask := opened(t, recorded(t))
+	if rows := ask(complaints); len(rows) > 0 {
 		t.Errorf("Perfetto has complaints: %v", rows)
 	}
 	for what, test := range map[string]struct {
