@@ -186,6 +186,14 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestOtherNodes: a query of the program may return snapshots with other NodeIDs than their nodes, or none: the node counts.
+func TestOtherNodes(t *testing.T) {
+	c := clusterOf(full(0), full(1))
+	c.Nodes[0].Snapshot.Node, c.Nodes[1].Snapshot.Node = "", "cc"
+	checkLines(t, scrape(t, serve(answering(&c))), `nexar_link_sent_bytes_total{class="tls",node="aaaaaaaaaaaa",rank="0",transport="tcp"} 110`,
+		`nexar_link_sent_bytes_total{class="tls",node="bbbbbbbbbbbb",rank="1",transport="tcp"} 110`)
+}
+
 // TestMonotone: counters never decrease when a link or a node is replaced, a node does not answer, or ranks get other numbers.
 func TestMonotone(t *testing.T) {
 	var c trace.Cluster

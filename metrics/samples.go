@@ -81,7 +81,7 @@ func (s *samples) node(c *trace.Cluster, n *trace.Node) {
 	s.add("nexar_world_size", float64(t.Size), of...)
 	s.process(&t.Process, of)
 	s.calls(t, of)
-	s.links(t, of)
+	s.links(t, s.totals.nodes[n.Node].sums, of)
 	if r := t.Relayed; r != nil {
 		for outcome, frames := range map[string]uint64{"forwarded": r.Forwarded, "lost": r.Lost, "altered": r.Altered, "repeated": r.Repeated, "unexpected": r.Unexpected} {
 			s.add("nexar_relay_frames_total", float64(frames), append(of[:2:2], outcome)...)
@@ -144,7 +144,7 @@ func (s *samples) counter(k *trace.Counter, of []string) {
 	}
 }
 
-func (s *samples) links(t *trace.Snapshot, of []string) {
+func (s *samples) links(t *trace.Snapshot, sums map[path]*linkSum, of []string) {
 	stalled, longest, peer := 0, time.Duration(0), -1
 	for _, l := range t.Links {
 		if l.Stalled == 0 {
@@ -157,7 +157,7 @@ func (s *samples) links(t *trace.Snapshot, of []string) {
 	s.add("nexar_stalled_links", float64(stalled), of...)
 	s.add("nexar_longest_link_stall_seconds", longest.Seconds(), of...)
 	s.add("nexar_longest_link_stall_peer", float64(peer), of...)
-	for p, sum := range s.totals.nodes[t.Node].sums {
+	for p, sum := range sums {
 		labels := slices.Concat(of[:2], []string{p.transport, p.class})
 		s.add("nexar_links", float64(sum.links), labels...)
 		s.add("nexar_link_sent_bytes_total", float64(sum.sent), labels...)

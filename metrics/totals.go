@@ -88,7 +88,7 @@ func (t *totals) update(c *trace.Cluster) {
 	t.nodes = nodes
 	for i := range c.Nodes {
 		if s := c.Nodes[i].Snapshot; s != nil {
-			n := nodes[s.Node]
+			n := nodes[c.Nodes[i].Node] // s.Node may be another one in the answer of a query of the program.
 			t.addLinks(n, s)
 			n.addWaits(s, c.Epoch, ranks)
 			n.isKnown, n.epoch = true, s.Epoch

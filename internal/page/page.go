@@ -9,8 +9,10 @@ import (
 	"context"
 	"crypto/rand"
 	"embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/netip"
@@ -59,13 +61,12 @@ type Page struct {
 
 	mu      sync.Mutex
 	viewers int
-	fresh   chan struct{} // closed when the state is not older than the first viewer
 	closed  bool
 }
 
 // New returns a Page for the cluster that ask returns.
 func New(key Key, ask func(context.Context) (trace.Cluster, error)) *Page {
-	p := &Page{key: key, run: rand.Text(), state: newState(), gate: attempts(), protect: http.NewCrossOriginProtection(), done: make(chan struct{}), fresh: make(chan struct{})}
+	p := &Page{key: key, run: rand.Text(), state: newState(), gate: attempts(), protect: http.NewCrossOriginProtection(), done: make(chan struct{})}
 	p.poller.Ask, p.poller.Show = ask, p.Show
 	return p
 }
@@ -84,16 +85,7 @@ func (p *Page) Close() {
 }
 
 // Show shows a view to all browsers.
-func (p *Page) Show(v model.View) {
-	p.state.show(v)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.fresh:
-	default:
-		close(p.fresh)
-	}
-}
+func (p *Page) Show(v model.View) { p.state.show(v) }
 
 // ServeHTTP serves the page below the path at which it is mounted.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -183,26 +175,22 @@ var errFull = errors.New("this page has as many viewers as it serves at a time: 
 // view adds a viewer. Its leave must be called.
 func (p *Page) view() (leave func(), fresh <-chan struct{}, err error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.viewers == viewersMax {
-		p.mu.Unlock()
 		return nil, nil, errFull
 	}
-	if p.viewers++; p.viewers == 1 {
-		p.fresh = make(chan struct{})
-	}
-	fresh = p.fresh
-	p.mu.Unlock()
-	p.poller.Enter()
+	p.viewers++
 	return func() {
 		p.poller.Leave()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.viewers--
-	}, fresh, nil
+	}, p.poller.Enter(), nil
 }
 
 // events streams the state to a browser, and then its changes.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
+	_, next := p.state.since(0)
 	leave, fresh, err := p.view()
 	if err != nil {
 		w.Header().Set("Retry-After", "10")
@@ -210,13 +198,13 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	w.Header().Set("Content-Type", "text/event-stream")
-	out := &stream{w, http.NewResponseController(w)}
-	if out.send("retry: 500\n\n") != nil {
+	out, err := newStream(w, r)
+	if err != nil {
 		return
 	}
 	select {
 	case <-fresh:
+	case <-next:
 	case <-r.Context().Done():
 		return
 	case <-p.done:
@@ -226,7 +214,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	for {
 		m, changed := p.state.since(version)
 		if m.to > 0 {
-			if out.send(fmt.Sprintf("id: %s.%d\ndata: {\"now\":%d,%s}\n\n", p.run, m.to, time.Now().UnixMilli(), m.data)) != nil {
+			if out.send(fmt.Sprintf("id: %s.%d\ndata: {\"now\":%d,", p.run, m.to, time.Now().UnixMilli()), m) != nil {
 				return
 			}
 			version = m.to
@@ -236,7 +224,7 @@ func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-changed:
 		case <-quiet.C:
-			err = out.send(": the cluster is being asked\n\n")
+			err = out.send(": the cluster is being asked\n\n", message{})
 		case <-r.Context().Done():
 			err = r.Context().Err()
 		case <-p.done:
@@ -258,17 +246,53 @@ func (p *Page) version(id string) uint64 {
 	return version
 }
 
-// A stream is the response to a browser.
+// A stream is the response to a browser. For one that reads gzip it is a gzip file without an end. Messages are compressed once for all browsers,
+// the texts around them not at all.
 type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	isPacked bool
 }
 
-func (s *stream) send(text string) error {
+// gzipHead begins a gzip file: RFC 1952, deflate, no flags, no time, unknown system.
+const gzipHead = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+
+// newStream begins the response.
+func newStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
+	s := &stream{w, http.NewResponseController(w), strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")}
+	w.Header().Set("Content-Type", "text/event-stream")
+	if s.isPacked {
+		w.Header().Set("Content-Encoding", "gzip")
+		if _, err := io.WriteString(w, gzipHead); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.send("retry: 500\n\n", message{})
+}
+
+// send sends a text, which is short, and, if there is a message, that and the brace that ends it.
+func (s *stream) send(text string, m message) error {
 	// Writers without deadlines, such as those of tests, have none.
 	_ = s.control.SetWriteDeadline(time.Now().Add(writeMax))
-	if _, err := s.w.Write([]byte(text)); err != nil {
-		return err
+	parts := [][]byte{s.short(text)}
+	if m.to > 0 && s.isPacked {
+		parts = append(parts, m.packed(), s.short("}\n\n"))
+	} else if m.to > 0 {
+		parts = append(parts, m.data, s.short("}\n\n"))
+	}
+	for _, b := range parts {
+		if _, err := s.w.Write(b); err != nil {
+			return err
+		}
 	}
 	return s.control.Flush()
+}
+
+// short returns a short text, in a packed stream as a block without compression (RFC 1951).
+func (s *stream) short(text string) []byte {
+	if !s.isPacked {
+		return []byte(text)
+	}
+	b := binary.LittleEndian.AppendUint16([]byte{0}, uint16(len(text)))
+	return append(binary.LittleEndian.AppendUint16(b, ^uint16(len(text))), text...)
 }

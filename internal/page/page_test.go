@@ -3,7 +3,10 @@ package page
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -202,12 +205,13 @@ func (l *pipes) Accept() (net.Conn, error) {
 func (l *pipes) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
-// events sends a request for the stream over a new connection.
-func (l *pipes) events(t *testing.T, p *Page) net.Conn {
+// events sends a request for the stream over a new connection, with headers.
+func (l *pipes) events(t *testing.T, p *Page, headers ...string) net.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	l.conns <- theirs
-	if _, err := io.WriteString(ours, "GET /events HTTP/1.1\r\nHost: x\r\nCookie: "+p.key.cookie()+"="+p.key.session(time.Now().Add(time.Hour))+"\r\n\r\n"); err != nil {
+	headers = append(headers, "Cookie: "+p.key.cookie()+"="+p.key.session(time.Now().Add(time.Hour)), "", "")
+	if _, err := io.WriteString(ours, "GET /events HTTP/1.1\r\nHost: x\r\n"+strings.Join(headers, "\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	return ours
@@ -279,6 +283,117 @@ func TestViewers(t *testing.T) {
 		if n := asked.Load() - before; n != 0 {
 			t.Errorf("after the browsers have gone, the seed was asked %d times", n)
 		}
+		p.Close()
+		server.Close()
+	})
+}
+
+// A counted connection counts the bytes that are read.
+type counted struct {
+	net.Conn
+	n int
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.n += n
+	return n, err
+}
+
+// TestPacked: a browser that reads gzip gets each message at once, the same one as others, in a fraction of the bytes.
+func TestPacked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		p := New(NewKey("a token"), func(context.Context) (c trace.Cluster, _ error) {
+			asked++
+			c = trace.Cluster{Formed: true, Epoch: 1, World: 100, Joined: 100}
+			for rank := range 100 {
+				id := fmt.Sprintf("%032x", rank+1)
+				s := &trace.Snapshot{Node: id, Name: fmt.Sprintf("host:%d", rank), Rank: rank, Size: 100, Epoch: 1}
+				s.Process.HeapBytes = uint64(asked+rank) << 20 // Each message has all ranks.
+				c.Nodes = append(c.Nodes, trace.Node{Rank: rank, Node: id, Name: s.Name, Snapshot: s})
+			}
+			return c, nil
+		})
+		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		server := &http.Server{Handler: p}
+		go server.Serve(l)
+		var conns [2]*counted
+		var lines [2]*bufio.Scanner
+		for i, encoding := range []string{"identity", "gzip, deflate, br"} {
+			conns[i] = &counted{Conn: l.events(t, p, "Accept-Encoding: "+encoding)}
+			r, err := http.ReadResponse(bufio.NewReader(conns[i]), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body := io.Reader(r.Body)
+			if i == 1 {
+				if body, err = gzip.NewReader(body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lines[i] = bufio.NewScanner(body)
+			lines[i].Buffer(nil, 1<<20)
+		}
+		for range 5 {
+			var got [2]string
+			for i := range lines {
+				for lines[i].Scan() && !strings.HasPrefix(lines[i].Text(), "data: ") {
+				}
+				got[i] = lines[i].Text()
+			}
+			if got[0] != got[1] || !json.Valid([]byte(strings.TrimPrefix(got[1], "data: "))) {
+				t.Fatalf("a browser that reads gzip gets %s, others %s", got[1], got[0])
+			}
+		}
+		if conns[1].n > conns[0].n/5 {
+			t.Errorf("with gzip %d bytes have arrived, without %d: want a fifth", conns[1].n, conns[0].n)
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+		p.Close()
+		server.Close()
+	})
+}
+
+// TestNoOldView: a browser that comes when another one has left for long, and one that comes before the seed has answered it, see no view of then.
+func TestNoOldView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		p := New(NewKey("a token"), func(ctx context.Context) (trace.Cluster, error) {
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			return trace.Cluster{World: 1 + int(time.Since(began)/time.Hour)}, nil
+		})
+		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		server := &http.Server{Handler: p}
+		go server.Serve(l)
+		first := func(c net.Conn) string {
+			for lines := bufio.NewScanner(c); lines.Scan(); {
+				if strings.HasPrefix(lines.Text(), "data: ") {
+					return regexp.MustCompile(`"World":\d+`).FindString(lines.Text())
+				}
+			}
+			return ""
+		}
+		c := l.events(t, p)
+		if got := first(c); got != `"World":1` {
+			t.Errorf("the first browser sees %s, want 1", got)
+		}
+		c.Close()
+		time.Sleep(time.Hour)
+		early := l.events(t, p)
+		defer early.Close()
+		go io.Copy(io.Discard, early)
+		time.Sleep(500 * time.Millisecond) // The seed is being asked.
+		late := l.events(t, p)
+		if got := first(late); got != `"World":2` {
+			t.Errorf("a browser sees %s of an hour ago", got)
+		}
+		late.Close()
 		p.Close()
 		server.Close()
 	})

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"compress/flate"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -30,7 +31,17 @@ type part struct {
 // A message brings a browser from a version to another. From 0 it has all parts.
 type message struct {
 	from, to uint64
-	data     []byte // members of a JSON object
+	data     []byte        // members of a JSON object
+	packed   func() []byte // the same as a part of a gzip file
+}
+
+// pack compresses a text to blocks of the format of gzip, which refer to nothing before them.
+func pack(text []byte) []byte {
+	var b bytes.Buffer
+	z, _ := flate.NewWriter(&b, flate.BestSpeed) // It refuses only unknown levels.
+	_, _ = z.Write(text)
+	_ = z.Flush() // A Buffer has no errors.
+	return b.Bytes()
 }
 
 func newState() *state { return &state{parts: make(map[string]part), changed: make(chan struct{})} }
@@ -136,6 +147,6 @@ func (s *state) since(version uint64) (message, <-chan struct{}) {
 		}
 	}
 	b = append(b, '}')
-	s.last = message{version, s.version, b}
+	s.last = message{version, s.version, b, sync.OnceValue(func() []byte { return pack(b) })}
 	return s.last, s.changed
 }

@@ -27,22 +27,24 @@ type Poller struct {
 
 	mu      sync.Mutex // held by Enter and Leave
 	viewers int
+	fresh   chan struct{}
 	stop    func() // ends the goroutine that polls, and waits for its end
 	model   model.Model
 }
 
-// Enter adds a viewer. It reports whether it is the only one: then Show has not been called for some time.
-func (p *Poller) Enter() (first bool) {
+// Enter adds a viewer. fresh is closed when Show has been called since the first of the present viewers has entered: before, the last view may be old.
+func (p *Poller) Enter() (fresh <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.viewers++; p.viewers > 1 {
-		return false
+	if p.viewers++; p.viewers == 1 {
+		ctx, cancel := context.WithCancel(context.Background())
+		fresh := make(chan struct{})
+		p.fresh = fresh
+		var polling sync.WaitGroup
+		polling.Go(func() { p.poll(ctx, sync.OnceFunc(func() { close(fresh) })) })
+		p.stop = func() { cancel(); polling.Wait() }
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var polling sync.WaitGroup
-	polling.Go(func() { p.poll(ctx) })
-	p.stop = func() { cancel(); polling.Wait() }
-	return true
+	return p.fresh
 }
 
 // Leave removes a viewer.
@@ -54,7 +56,7 @@ func (p *Poller) Leave() {
 	}
 }
 
-func (p *Poller) poll(ctx context.Context) {
+func (p *Poller) poll(ctx context.Context, shown func()) {
 	for {
 		began := time.Now()
 		asking, cancel := context.WithTimeout(ctx, askMax)
@@ -69,6 +71,7 @@ func (p *Poller) poll(ctx context.Context) {
 		} else {
 			p.Show(p.model.Add(c, now))
 		}
+		shown()
 		select {
 		case <-time.After(min(max(now.Sub(began), pauseMin), pauseMax)):
 		case <-ctx.Done():

@@ -58,8 +58,8 @@ func TestViewersShare(t *testing.T) {
 			},
 			Show: func(model.View) { shown.Add(1) },
 		}
-		if !p.Enter() || p.Enter() {
-			t.Error("the first of two viewers is not told")
+		if p.Enter() != p.Enter() {
+			t.Error("two viewers wait for different views")
 		}
 		p.Leave()
 		time.Sleep(1500 * time.Millisecond)
@@ -72,10 +72,18 @@ func TestViewersShare(t *testing.T) {
 		if asked.Load() != 2 || shown.Load() != 1 {
 			t.Errorf("after the last viewer: asked %d times, shown %d times, want 2 and 1", asked.Load(), shown.Load())
 		}
-		if !p.Enter() {
-			t.Error("the next viewer is not the first")
+		fresh := p.Enter()
+		time.Sleep(500 * time.Millisecond)
+		select {
+		case <-fresh:
+			t.Error("the next viewer gets the view of an hour ago")
+		default:
 		}
-		time.Sleep(1500 * time.Millisecond)
+		<-p.Enter() // another one, during the poll
+		if shown.Load() != 2 {
+			t.Errorf("a viewer beside the next one is told after %d views, want 2", shown.Load())
+		}
+		p.Leave()
 		p.Leave()
 		if asked.Load() != 3 || shown.Load() != 2 {
 			t.Errorf("with the next viewer: asked %d times, shown %d times, want 3 and 2", asked.Load(), shown.Load())
