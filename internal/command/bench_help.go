@@ -25,11 +25,12 @@ COLUMNS
   p50, p99  median and 99th percentile of the slowest rank. Before each run
             there is a barrier; then every rank measures its own time. For
             send_recv, half of the round trip between the first and the last
-            rank
+            rank; for send_stream, a 16th of the time in which the first rank
+            sends 16 messages and the last one receives and answers them
   algbw     bytes divided by p50, in GB/s (10⁹ bytes)
   busbw     algbw times a factor that makes it the load of the busiest link, as
             in NVIDIA's nccl-tests: 2(n-1)/n for all_reduce, 1 for broadcast,
-            reduce, scans and send_recv, otherwise (n-1)/n
+            reduce, scans and messages, otherwise (n-1)/n
   wrong     wrong elements, over all ranks and runs
 
 A size is the length of the vector in bytes. Where every rank has a block

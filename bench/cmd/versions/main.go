@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	base := set.String("base", "", "`revision` to compare with, such as v0.1.0 or HEAD~20")
 	repo := set.String("repo", "..", "`folder` of the repository")
 	settings := set.String("settings", "shm:2,shm:4,shm:8,tcp:2,tcp:4", "transports and numbers of ranks, separated by `commas`")
-	ops := set.String("ops", "all_reduce,barrier,broadcast,all_to_all,send_recv", "`operations`, separated by commas")
+	ops := set.String("ops", "all_reduce,barrier,broadcast,all_to_all,send_recv,send_stream", "`operations`, separated by commas")
 	sizes := set.String("sizes", "8,1KiB,64KiB,1MiB,64MiB", "`sizes` of vectors, separated by commas")
 	rounds := set.Int("rounds", 10, "`number` of rounds; both versions measure each row once in a round")
 	budget := set.Duration("budget", 200*time.Millisecond, "`time` for one operation at one size in one round, which has at least three runs")

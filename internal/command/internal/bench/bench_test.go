@@ -235,7 +235,7 @@ func TestQuantile(t *testing.T) {
 func TestBandwidth(t *testing.T) {
 	for name, want := range map[string]float64{
 		"all_reduce": 1.5, "all_gather": 0.75, "reduce_scatter": 0.75, "all_to_all": 0.75,
-		"gather": 0.75, "scatter": 0.75, "broadcast": 1, "reduce": 1, "send_recv": 1,
+		"gather": 0.75, "scatter": 0.75, "broadcast": 1, "reduce": 1, "send_recv": 1, "send_stream": 1,
 	} {
 		o, err := find(name)
 		if err != nil {

@@ -109,3 +109,11 @@ func devicePingPong(ctx context.Context, c onDevice, dst, src device.Region) err
 		return err
 	})
 }
+
+// deviceStream is runStream for vectors on a device.
+func deviceStream(ctx context.Context, c onDevice, dst, src device.Region) error {
+	return stream(ctx, c.comm, func(to int) error { return c.Send(ctx, device.Float32, to, pingTag, src) }, func(from int) error {
+		_, err := c.Recv(ctx, device.Float32, from, pingTag, dst)
+		return err
+	})
+}

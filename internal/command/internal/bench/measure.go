@@ -109,10 +109,7 @@ func (r *rank) once(ctx context.Context, c cell, v vectors) (time.Duration, int,
 	if err != nil {
 		return 0, 0, err
 	}
-	if c.op.oneWay {
-		took /= 2
-	}
-	return took, wrong(dst, v.want), nil
+	return took / time.Duration(max(1, c.op.messages)), wrong(dst, v.want), nil
 }
 
 // onDevice returns the name of the device with the vectors, or "" for memory of the host.

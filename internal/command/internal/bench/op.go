@@ -19,8 +19,8 @@ type op struct {
 	empty bool
 	// byRank operations divide the vector among the ranks; their size is that of all blocks.
 	byRank bool
-	// oneWay operations send a vector to a rank and back; their time is half of that.
-	oneWay bool
+	// messages is the number of messages of one run, which take turns: the time is that of one of them. It is 0 for collectives.
+	messages int
 	// bus returns the ratio of bus to algorithm bandwidth for n ranks: the least part
 	// of the vector that the busiest link has to carry.
 	bus func(n float64) float64
@@ -77,7 +77,8 @@ func ops() []op {
 		{name: "scan", bus: single, vectors: scanVectors, run: runScan, onDevice: deviceScan},
 		{name: "exclusive_scan", bus: single, vectors: exclusiveScanVectors, run: runExclusiveScan, onDevice: deviceExclusiveScan},
 		{name: "barrier", bus: single, empty: true, vectors: noVectors, run: runBarrier},
-		{name: "send_recv", bus: single, oneWay: true, vectors: pingPongVectors, run: runPingPong, onDevice: devicePingPong},
+		{name: "send_recv", bus: single, messages: 2, vectors: pingPongVectors, run: runPingPong, onDevice: devicePingPong},
+		{name: "send_stream", bus: single, messages: streamMessages, vectors: streamVectors, run: runStream, onDevice: deviceStream},
 	}
 }
 
@@ -229,7 +230,60 @@ func runPingPong(ctx context.Context, c *nexar.Comm, dst, src []float32) error {
 	})
 }
 
-const pingTag = 1
+const pingTag, answerTag = 1, 2
+
+// streamMessages is the number of messages of a stream.
+const streamMessages = 16
+
+// streamVectors: the last rank receives the vector of the first.
+func streamVectors(p place) (v vectors) {
+	if p.rank == 0 {
+		v.src = p.own(0, p.count)
+	}
+	if p.rank == p.ranks-1 {
+		v.dstLen, v.want = p.count, []piece{p.oracle.of(0, 0, p.count)}
+	}
+	return v
+}
+
+// runStream sends from the first rank to the last.
+func runStream(ctx context.Context, c *nexar.Comm, dst, src []float32) error {
+	return stream(ctx, c, func(to int) error { return nexar.Send(ctx, c, src, to, pingTag) }, func(from int) error {
+		_, err := nexar.Recv(ctx, c, dst, from, pingTag)
+		return err
+	})
+}
+
+// stream calls send on the first rank and recv on the last several times. Then the last rank answers.
+func stream(ctx context.Context, c *nexar.Comm, send func(to int) error, recv func(from int) error) error {
+	first, last := 0, c.Size()-1
+	sends := func() error {
+		for range streamMessages {
+			if err := send(last); err != nil {
+				return err
+			}
+		}
+		_, err := nexar.Recv[float32](ctx, c, nil, last, answerTag)
+		return err
+	}
+	recvs := func() error {
+		for range streamMessages {
+			if err := recv(first); err != nil {
+				return err
+			}
+		}
+		return nexar.Send[float32](ctx, c, nil, first, answerTag)
+	}
+	switch {
+	case first == last:
+		return together(sends, recvs)
+	case c.Rank() == first:
+		return sends()
+	case c.Rank() == last:
+		return recvs()
+	}
+	return nil
+}
 
 // pingPong calls send and recv on the first and the last rank.
 func pingPong(c *nexar.Comm, send func(to int) error, recv func(from int) error) error {
