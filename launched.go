@@ -51,6 +51,7 @@ func (cfg *Config) askRank() (l *launched, err error) {
 	if err != nil {
 		return l, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	l.process.LocalRank = p.LocalRank
 	if l.size = p.Size; p.Size > 0 {
 		cfg.Rank = &p.Rank
 	}

@@ -1,8 +1,12 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nexar-go/nexar"
@@ -77,4 +81,47 @@ func TestRequiredLauncherWithSeeds(t *testing.T) {
 	if want := "NEXAR_LAUNCHER is openmpi, but OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set"; !errors.Is(err, nexar.ErrConfig) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
+}
+
+// Of the ranks of a host that a launcher has started with NEXAR_SEEDS, one warns that no seed is reached.
+func TestOneRankOfAHostWarns(t *testing.T) {
+	clearEnv(t)
+	t.Setenv("NEXAR_SEEDS", "127.0.0.1:1")
+	ctx, cancel := context.WithCancel(t.Context())
+	var joining sync.WaitGroup
+	defer joining.Wait()
+	defer cancel()
+	var logs [3]chan string
+	for rank := range logs {
+		for name, value := range map[string]string{"RANK": strconv.Itoa(rank), "WORLD_SIZE": "3", "LOCAL_RANK": strconv.Itoa(rank), "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "1"} {
+			t.Setenv(name, value)
+		}
+		logs[rank] = make(chan string, 100)
+		log := slog.New(slog.NewTextHandler(lineWriter(logs[rank]), nil))
+		joining.Go(func() {
+			if node, err := nexar.Join(ctx, nexar.Config{Token: nexar.NewToken(), Listen: "127.0.0.1:0", Log: log}); err == nil {
+				node.Close()
+				t.Error("a node has joined without a seed")
+			}
+		})
+		for !strings.Contains(<-logs[rank], "a launcher tells the rank of this process") { // It has read the variables.
+		}
+	}
+	for rank, lines := range logs {
+		line := ""
+		for !strings.Contains(line, "no seed reached yet") {
+			line = <-lines
+		}
+		if warns := strings.Contains(line, "level=WARN"); warns != (rank == 0) {
+			t.Errorf("rank %d says %s", rank, line)
+		}
+	}
+}
+
+// A lineWriter sends what is written.
+type lineWriter chan string
+
+func (w lineWriter) Write(b []byte) (int, error) {
+	w <- string(b)
+	return len(b), nil
 }
