@@ -22,15 +22,15 @@ import (
 // A job is a seed with a page, and its ranks.
 type job struct {
 	t          *testing.T
+	size       int
 	env        []string
 	seed, http string
+	metrics    string
 	orders     string
 	output     *os.File
 	seeds      *exec.Cmd
 	ranks      []*exec.Cmd
 }
-
-const jobRanks = 16
 
 // freePort returns an address of a port that was free a moment ago.
 func freePort(t *testing.T) string {
@@ -43,10 +43,11 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func startJob(t *testing.T) *job {
+// startJob starts a job with a number of ranks, which pause between their calls.
+func startJob(t *testing.T, size int, pause time.Duration) *job {
 	t.Helper()
 	dir := t.TempDir()
-	j := &job{t: t, seed: freePort(t), http: freePort(t), orders: filepath.Join(dir, "orders")}
+	j := &job{t: t, size: size, seed: freePort(t), http: freePort(t), metrics: freePort(t), orders: filepath.Join(dir, "orders")}
 	j.env = []string{"NEXAR_CLUSTER_TOKEN=" + nexar.NewToken(), "NEXAR_HEARTBEAT_TIMEOUT_SECS=60", "NEXAR_LISTEN=127.0.0.1:0"}
 	j.order("work")
 	output, err := os.Create(filepath.Join(dir, "output"))
@@ -55,9 +56,10 @@ func startJob(t *testing.T) *job {
 	}
 	j.output = output
 	j.startSeed(dir)
-	for range jobRanks {
+	waitFor(t, "http://"+j.http+"/")
+	for range size {
 		c := exec.Command(os.Args[0])
-		c.Env = append(c.Environ(), append(j.env, "NEXAR_SEEDS="+j.seed, orders+"="+j.orders)...)
+		c.Env = append(c.Environ(), append(j.env, "NEXAR_SEEDS="+j.seed, orders+"="+j.orders, pauses+"="+pause.String())...)
 		c.Stdout, c.Stderr = output, output
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
@@ -80,7 +82,7 @@ func startJob(t *testing.T) *job {
 
 func (j *job) startSeed(dir string) {
 	j.t.Helper()
-	c := exec.Command(filepath.Join(programs.Dir(j.t), "nexar"), "seed", "--listen", j.seed, "--world", strconv.Itoa(jobRanks), "--elastic", "--http", j.http, "--state-dir", filepath.Join(dir, "state"))
+	c := exec.Command(filepath.Join(programs.Dir(j.t), "nexar"), "seed", "--listen", j.seed, "--world", strconv.Itoa(j.size), "--elastic", "--http", j.http, "--metrics", j.metrics, "--state-dir", filepath.Join(dir, "state"))
 	c.Env = append(c.Environ(), j.env...)
 	c.Stderr = j.output
 	if err := c.Start(); err != nil {
@@ -131,9 +133,8 @@ func (j *job) process(b *tab, rank int) *exec.Cmd {
 // TestCluster runs a cluster of 16 processes. Its events stand on the page.
 func TestCluster(t *testing.T) {
 	b := newTab(t)
-	j := startJob(t)
+	j := startJob(t, 16, 5*time.Millisecond)
 	url := "http://" + j.http + "/"
-	waitFor(t, url)
 	b.enter(url, j.ticket())
 	b.await(time.Now(), time.Minute, "All 16 ranks work")
 	say := func(what string, began time.Time, parts ...string) {
@@ -178,7 +179,7 @@ func TestCluster(t *testing.T) {
 // waitFor waits until a server listens.
 func waitFor(t *testing.T, url string) {
 	t.Helper()
-	for range 500 {
+	for range 3000 {
 		if r, err := http.Get(url); err == nil {
 			r.Body.Close()
 			return

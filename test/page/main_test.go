@@ -20,8 +20,11 @@ var programs = testbuild.Set{Build: func(dir string) error {
 	return testbuild.Go("build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), "../../cmd/nexar")
 }}
 
-// orders is the variable with the file of orders for the ranks. It makes the test binary a rank.
-const orders = "PAGE_TEST_ORDERS"
+// orders is the variable with the file of orders for the ranks. It makes the test binary a rank. pauses is that with the pause between its calls.
+const (
+	orders = "PAGE_TEST_ORDERS"
+	pauses = "PAGE_TEST_PAUSE"
+)
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(orders); file != "" {
@@ -58,7 +61,11 @@ func rank(ctx context.Context, file string) error {
 
 // work makes all-reduces on a communicator. All ranks learn the order of rank 0.
 func work(ctx context.Context, comm *nexar.Comm, file string) error {
-	vector := make([]float32, 1<<16)
+	vector := make([]float32, 1<<12)
+	pause, err := time.ParseDuration(os.Getenv(pauses))
+	if err != nil {
+		return err
+	}
 	for {
 		order := []int32{0}
 		if text, err := os.ReadFile(file); err == nil && comm.Rank() == 0 {
@@ -82,6 +89,6 @@ func work(ctx context.Context, comm *nexar.Comm, file string) error {
 		if err := nexar.AllReduce(ctx, comm, vector, nexar.Sum); err != nil {
 			return err
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
