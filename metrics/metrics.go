@@ -2,7 +2,7 @@
 //
 //	http.Handle("/metrics", metrics.Handler(node))
 //
-// A program that has a registry of its own adds [Collector] to it. Metrics of the runtime of Go are left to the program. "nexar run --metrics" and
+// A program that has a registry of its own adds a [NewCollector] to it. Metrics of the runtime of Go are left to the program. "nexar run --metrics" and
 // "nexar seed --metrics" serve the metrics of all nodes for programs that do nothing. docs/metrics.md lists the metrics.
 //
 // # Bounds
@@ -34,10 +34,10 @@ const (
 )
 
 // Handler returns a handler that serves the metrics of a node.
-func Handler(n *nexar.Node) http.Handler { return serve(Collector(n)) }
+func Handler(n *nexar.Node) http.Handler { return serve(NewCollector(n)) }
 
-// Collector returns a collector of the metrics of a node, for a registry of the program.
-func Collector(n *nexar.Node) prometheus.Collector {
+// NewCollector returns a collector of the metrics of a node, for a registry of the program.
+func NewCollector(n *nexar.Node) prometheus.Collector {
 	return newCollector(func(context.Context) (trace.Cluster, error) { return alone(n.Trace()), nil }, false)
 }
 

@@ -9,12 +9,12 @@ import (
 	"github.com/nexar-go/nexar/metrics"
 )
 
-// Metrics returns the metrics of a node, with the names of package [metrics], for a reader of OpenTelemetry:
+// NewProducer returns a producer of the metrics of a node, with the names of package [metrics], for a reader of OpenTelemetry:
 //
-//	reader := metric.NewPeriodicReader(exporter, metric.WithProducer(otel.Metrics(node)))
+//	reader := metric.NewPeriodicReader(exporter, metric.WithProducer(otel.NewProducer(node)))
 //	provider := metric.NewMeterProvider(metric.WithReader(reader))
-func Metrics(n *nexar.Node) metric.Producer {
+func NewProducer(n *nexar.Node) metric.Producer {
 	r := prometheus.NewRegistry()
-	r.MustRegister(metrics.Collector(n))
+	r.MustRegister(metrics.NewCollector(n))
 	return bridge.NewMetricProducer(bridge.WithGatherer(r))
 }

@@ -234,7 +234,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reader := metric.NewManualReader(metric.WithProducer(otel.Metrics(node)))
+	reader := metric.NewManualReader(metric.WithProducer(otel.NewProducer(node)))
 	provider := metric.NewMeterProvider(metric.WithReader(reader))
 	defer provider.Shutdown(t.Context())
 	var got metricdata.ResourceMetrics
