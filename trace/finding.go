@@ -60,7 +60,11 @@ func (c Cluster) Findings() []Finding {
 	}
 	a := c.world()
 	list := a.findings()
-	if f, ok := c.loss(a.size); ok && (list[0].State == Working || list[0].State == Late) {
+	size := a.size
+	if c.Epoch > a.epoch { // The nodes have not reached it.
+		size = c.Joined
+	}
+	if f, ok := c.loss(size); ok && (list[0].State == Working || list[0].State == Late) {
 		list = append([]Finding{f}, list...)
 	}
 	if c.Waiting > 0 {
@@ -81,8 +85,8 @@ func (c *Cluster) loss(size int) (f Finding, ok bool) {
 	l := &c.Changes[i]
 	ago := max(c.SeedTime.Sub(l.Time), 0)
 	text := agree(on(ranks([]int{l.Rank}, l.More), hostOf(l.Name)), l.More+1, "was", "were")
-	return Finding{State: Lost, Ranks: []int{l.Rank}, For: ago, Text: fmt.Sprintf("%s %s %s ago: %s; the other %d ranks work",
-		capital(text), l.What, span(ago), clipTo(l.Why, 200), size)}, ago < lossShown
+	return Finding{State: Lost, Ranks: []int{l.Rank}, For: ago, Text: fmt.Sprintf("%s %s %s ago: %s; the other %s",
+		capital(text), l.What, span(ago), clipTo(l.Why, 200), agree("", size, "rank works", fmt.Sprint(size, " ranks work")))}, ago < lossShown
 }
 
 // About names the ranks that a rank waits for in one sentence, even if it has waited for less than a second. Nothing is known of ranks without a [Node] in c.

@@ -185,6 +185,12 @@ func TestSentence(t *testing.T) {
 			}
 			return c
 		}(), Lost, "Rank 3 on host c was lost 12 s ago: it was silent for 30s; the other 3 ranks work"},
+		"a loss that the last rank has not learned": {func() Cluster {
+			c := sized(2, func(rank int) ([]Operation, bool) { return nil, rank == 0 })
+			c.Nodes, c.Epoch, c.Joined, c.SeedTime = c.Nodes[:1], c.Epoch+1, 1, at(10)
+			c.Changes = []Change{{Time: at(3), What: Lost, Rank: 1, Name: "c:9", Why: "its process has ended"}}
+			return c
+		}(), Lost, "Rank 1 on host c was lost 7 s ago: its process has ended; the other rank works"},
 		"an old loss": {func() Cluster {
 			c := sized(3, func(int) ([]Operation, bool) { return []Operation{receive(-1, time.Second)}, true })
 			c.SeedTime = at(10)

@@ -53,6 +53,54 @@ func TestMetricsShutdown(t *testing.T) {
 	}
 }
 
+// TestMetricsOfRestartedSeed: scrapes have an answer while the seed has gone, and show the cluster again when it is back.
+func TestMetricsOfRestartedSeed(t *testing.T) {
+	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 3, Token: nexar.NewToken()}
+	start := func() *nexar.Seed {
+		t.Helper()
+		seed, err := nexar.StartSeed(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Listen = seed.Addr()
+		return seed
+	}
+	seed := start()
+	var out bytes.Buffer
+	stop, err := serveMetrics(&out, "test", "0", nexar.Config{Seeds: []string{seed.Addr()}, Token: cfg.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	addr := regexp.MustCompile(`http://.*`).FindString(out.String())
+	check := func(when string, lines ...string) {
+		t.Helper()
+		r, err := http.Get(addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s, %v", when, r.Status, err)
+		}
+		for _, line := range lines {
+			if !strings.Contains(string(text), "\n"+line+"\n") {
+				t.Errorf("%s: no line %q in\n%s", when, line, text)
+			}
+		}
+		if n := strings.Count(string(text), "\nnexar_"); len(lines) == 1 && n != 1 {
+			t.Errorf("%s: %d metrics, want 1", when, n)
+		}
+	}
+	check("at first", "nexar_cluster_up 1", "nexar_cluster_wanted_nodes 3")
+	seed.Close()
+	check("without a seed", "nexar_cluster_up 0")
+	seed = start()
+	defer seed.Close()
+	check("with a new seed", "nexar_cluster_up 1", "nexar_cluster_wanted_nodes 3")
+}
+
 // oneConn is a listener of one connection.
 type oneConn struct {
 	conn chan net.Conn

@@ -111,3 +111,20 @@ func TestThreadLimitOfUser(t *testing.T) {
 		t.Errorf("nexar doctor: %v\n%s\nwant %q", err, out, want)
 	}
 }
+
+// TestManyLines: a rank that prints much, in lines or without an end of line, needs no more memory of nexar run.
+func TestManyLines(t *testing.T) {
+	require.NoRace(t, "the detector needs much memory, and there are other tests of output")
+	nexar, worker := testProgram(t, "nexar"), testProgram(t, "worker")
+	for _, mode := range []string{"lines", "line without end"} {
+		run := exec.CommandContext(t.Context(), nexar, "run", "-n", "1", "--http", "0", "--metrics", "0", "--", worker, "print", mode)
+		run.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+		if err := run.Run(); err != nil {
+			t.Fatalf("%s: nexar run: %v", mode, err)
+		}
+		const most = 150 << 10 // KiB, less than a rank prints
+		if rss := run.ProcessState.SysUsage().(*syscall.Rusage).Maxrss; rss > most {
+			t.Errorf("%s: nexar run has %d KiB, want at most %d", mode, rss, most)
+		}
+	}
+}

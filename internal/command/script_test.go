@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"net"
 	"os"
@@ -88,6 +89,7 @@ func scriptParams(file string, timeout time.Duration) testscript.Params {
 			"gone":     gone,
 			"shows":    shows,
 			"resize":   resize,
+			"json":     isJSON,
 		},
 	}
 }
@@ -118,6 +120,17 @@ func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
+	}
+}
+
+// isJSON checks that files are JSON: "json FILE...".
+func isJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: json FILE...")
+	}
+	for _, name := range args {
+		var value any
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile(name)), &value))
 	}
 }
 

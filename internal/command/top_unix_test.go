@@ -118,6 +118,31 @@ func TestTop(t *testing.T) {
 	}
 }
 
+// TestTopOfRestartedSeed: nexar top says since when the seed does not answer, and goes on with the next one.
+func TestTopOfRestartedSeed(t *testing.T) {
+	cfg := nexar.SeedConfig{Listen: "127.0.0.1:0", World: 3, Token: nexar.NewToken()}
+	t.Setenv("NEXAR_CLUSTER_TOKEN", cfg.Token)
+	t.Setenv("TERM", "xterm-256color")
+	seed, err := nexar.StartSeed(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTerminal(t, "top", "--seed", seed.Addr())
+	s.shows(t, "The world forms: 0 of 3 have joined")
+	cfg.Listen, cfg.World = seed.Addr(), 5
+	seed.Close()
+	s.shows(t, "The seed does not answer; below is its last answer.", "no seed could be reached", "0 of 3 ranks")
+	if seed, err = nexar.StartSeed(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	defer seed.Close()
+	s.shows(t, "The world forms: 0 of 5 have joined")
+	io.WriteString(s.keys, "q")
+	if status := <-s.status; status != 0 {
+		t.Errorf("after q the exit status is %d, want 0", status)
+	}
+}
+
 // TestTopWithoutTerminal: the error names the command for scripts, and a wrong token is an error on a plain screen.
 func TestTopWithoutTerminal(t *testing.T) {
 	var b strings.Builder

@@ -24,8 +24,12 @@ type traceFlags struct {
 	time time.Duration
 }
 
-// traceInterval is the time between two polls. A node keeps its last 256 collectives and messages.
-const traceInterval = 200 * time.Millisecond
+const (
+	// traceInterval is the time between two polls. A node keeps its last 256 collectives and messages.
+	traceInterval = 200 * time.Millisecond
+	// traceWait limits the time for an answer of the seed.
+	traceWait = 5 * time.Second
+)
 
 const traceHelp = `Record the operations of all ranks for some seconds, and write them as a timeline
 for https://ui.perfetto.dev (or chrome://tracing), which runs in the browser and
@@ -48,7 +52,8 @@ NEXAR_CLUSTER_TOKEN_FILE names, as for "nexar status". A file whose name ends wi
 .gz is compressed, to about a tenth; Perfetto reads it as it is.
 
 EXIT STATUS
-  0    the file is complete, also after Ctrl-C
+  0    the file is complete, also after Ctrl-C; without operations for the time in
+       which the seed has not answered
   1    no seed could be reached, or the file could not be written
   2    wrong usage`
 
@@ -114,6 +119,7 @@ func (f *traceFlags) run(ctx context.Context, messages io.Writer) (err error) {
 	end := time.After(f.time)
 	tick := time.NewTicker(traceInterval)
 	defer tick.Stop()
+	silent := false
 	for recording := true; recording; {
 		select {
 		case <-tick.C:
@@ -122,14 +128,21 @@ func (f *traceFlags) run(ctx context.Context, messages io.Writer) (err error) {
 		case <-ctx.Done():
 			recording = false
 		}
-		c, err := query.Query(context.WithoutCancel(ctx), cfg)
-		if err != nil {
-			fmt.Fprintf(messages, "nexar trace: the recording ends early: %v\n", err)
-			break
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceWait)
+		c, err := query.Query(asking, cfg)
+		cancel()
+		if err == nil {
+			silent = false
+			if err := w.Add(c); err != nil {
+				return err
+			}
+		} else if !silent {
+			silent = true
+			fmt.Fprintf(messages, "nexar trace: the recording goes on when the seed answers again: %v\n", err)
 		}
-		if err := w.Add(c); err != nil {
-			return err
-		}
+	}
+	if silent {
+		fmt.Fprintln(messages, "nexar trace: the last operations are missing: the seed has not answered again")
 	}
 	if err := w.Close(); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 //	cat             prints its standard input
 //	line            prints the first line of its standard input
 //	chatter         prints without end
+//	print lines     prints 160 MiB; with another argument, as one line
 //	forget          ends without having joined
 //	relays [FILE]   joins, runs collectives and messages between all ranks, counts the peers over relays, and waits for FILE
 //	scrape PORT     joins, and sums the ranks; rank 0 prints the metrics of nexar run --metrics PORT
@@ -48,6 +50,9 @@ import (
 // The last six write their process number to the file pid.RANK when they have
 // joined.
 func worker() { os.Exit(work(os.Args[1], os.Args[2:])) }
+
+// printed is what a rank prints in the mode "print".
+const printed = 160 << 20
 
 func work(mode string, args []string) int {
 	switch mode {
@@ -75,6 +80,17 @@ func work(mode string, args []string) int {
 		for {
 			fmt.Println("and so on")
 		}
+	case "print":
+		line := strings.Repeat("x", 1<<10)
+		if args[0] == "lines" {
+			line += "\n"
+		}
+		for range printed / len(line) {
+			if _, err := fmt.Print(line); err != nil {
+				return 1
+			}
+		}
+		return 0
 	case "forget":
 		return 0
 	case "skip":

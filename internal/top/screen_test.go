@@ -120,7 +120,7 @@ func TestSections(t *testing.T) {
 // TestSilentSeed: when the seed does not answer, the screen says so, for how long and why, and keeps the last view.
 func TestSilentSeed(t *testing.T) {
 	v := large(1)
-	v.Sentence, v.Problem, v.Silent = "The seed does not answer; the rest of this page is what it has answered last.", "connection refused", time.Now().Add(-7*time.Second)
+	v.Sentence, v.Problem, v.Silent = "The seed does not answer; below is its last answer.", "connection refused", time.Now().Add(-7*time.Second)
 	text := shown(newScreen(80, 24, v))
 	for _, want := range []string{"The seed does not answer", "for 7 s: connection refused", "host0"} {
 		if !strings.Contains(text, want) {

@@ -46,7 +46,7 @@ func (m *Model) Fail(reason string, now time.Time) View {
 	m.view.Level, m.view.Problem = Broken, reason
 	m.view.Sentence = "The seed does not answer."
 	if !m.view.Time.IsZero() {
-		m.view.Sentence = "The seed does not answer; the rest of this page is what it has answered last."
+		m.view.Sentence = "The seed does not answer; below is its last answer."
 	}
 	return m.view
 }
