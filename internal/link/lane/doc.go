@@ -1,0 +1,50 @@
+// Package lane decides what the two sides of a link do so that every frame is delivered exactly once and in order over any
+// sequence of connections. A connection may end, stall or be replaced at any byte, by either side, without asking the other.
+// The package is pure: it has no goroutine, lock, clock or channel, and it neither reads nor writes connections. The caller
+// guards each value by a lock of its own and carries out what the methods return.
+//
+// # Numbers
+//
+// A lane of short frames is a stream of bytes. The number of a frame is the position of its first byte, as the sequence
+// number of a segment is in TCP. A receiver counts whole frames alone ([In]), after it has handled them, so neither side
+// stores where frames begin. The sender keeps what it has sent until the receiver acknowledges it ([Out]). Numbers belong to
+// the lane and not to a connection, as the data sequence numbers of Multipath TCP do: a new connection goes on where the
+// receiver is.
+//
+// Transient frames (acknowledgements, beats, keys of remote memory) belong to one connection. They are written between
+// numbered frames, and are neither counted nor kept nor repeated.
+//
+// # Bulk
+//
+// Granted payloads need no numbers. Each grant has an offset of its own ([Grants], [Transfers]), so that pipes are
+// independent and grants can be withdrawn. A transfer is delivered when the receiver reports that its grant is finished,
+// filled or withdrawn, or when a new connection opens and the receiver does not list the grant. Grants are numbered in
+// the order in which they are made, and the list covers the grants up to the last one made: a later grant may be announced
+// over another lane before the list arrives, and is not finished.
+//
+// # Openings
+//
+// Each lane has a [Session], which decides on its connection. The side that has made a connection proposes it:
+//
+//	proposer                                    other side
+//	stops its readers
+//	Open{names, generation, numbers}  ------->  stops its readers
+//	sends from the numbers            <-------  Open{names, generation, numbers}, sends from the numbers
+//
+// Both sides state their numbers after their readers have stopped, so the numbers stay true until the connection opens. The
+// proposer sends frames after one round trip, the other side after half of one. Generations order proposals as ballots do in
+// Paxos: a proposal has the largest generation seen + 1, and the one of the larger NodeID counts if two are equal. A side that
+// has stated its numbers for a generation never reads from a connection of a smaller one again. So two connections never
+// fill one sink, and numbers that arrive late are never used.
+//
+// A proposal that is too small is refused with the largest generation seen, and the proposer proposes the connection
+// again with a larger one. So a side that waits for ever on a connection that the other has lost does not stop a new one:
+// the package needs no timer.
+//
+// # Names
+//
+// A link has a name on each side ([ID]): the process, and the number of the link there. The first opening that a session
+// uses binds the name of the peer. An opening for a link that has ended is answered by Ended, and the other side ends as
+// well. An opening of another process does not end a link at once: it may have waited in a queue since before that process
+// ended. It is refused, and only the answer of a living process ends the link.
+package lane

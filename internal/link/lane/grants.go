@@ -1,0 +1,97 @@
+package lane
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// GrantsMax bounds the open grants of a link, and so the length of an opening and the work for it. A caller that needs more
+// waits until one is finished.
+const GrantsMax = 1 << 16
+
+// Progress is the part of an opening about an open grant: the peer has received the first Got bytes.
+type Progress struct {
+	Grant uint64
+	Got   uint64
+}
+
+// A Grant allows the peer to send a payload.
+type Grant struct {
+	Of any // for the caller
+
+	id        uint64
+	size, got int
+}
+
+// ID returns the number of the grant.
+func (g *Grant) ID() uint64 { return g.id }
+
+// Got returns the number of bytes that have arrived.
+func (g *Grant) Got() int { return g.got }
+
+// Grants are the grants of one side, for payloads of the peer. A grant is open until it is filled or withdrawn.
+type Grants struct {
+	last uint64   // the number of the latest
+	open []*Grant // by their numbers, ascending
+}
+
+// Add opens a grant for size bytes. It reports false if GrantsMax are open. The caller announces the grant by a numbered
+// frame.
+func (s *Grants) Add(g *Grant, size int) (ok bool) {
+	if len(s.open) == GrantsMax {
+		return false
+	}
+	s.last++
+	g.id, g.size, g.got = s.last, size, 0
+	s.open = append(s.open, g)
+	return true
+}
+
+// Withdraw closes a grant. It reports whether the grant was open.
+func (s *Grants) Withdraw(g *Grant) (wasOpen bool) {
+	i, ok := s.index(g.id)
+	if wasOpen = ok && s.open[i] == g; wasOpen {
+		s.open = slices.Delete(s.open, i, i+1)
+	}
+	return wasOpen
+}
+
+// Segment checks the header of a segment of n bytes. It returns nil if the grant was withdrawn: the caller discards the
+// payload and reports the grant as finished, so that the peer does not wait.
+func (s *Grants) Segment(id, offset uint64, n int) (*Grant, error) {
+	if id == 0 || id > s.last {
+		return nil, fmt.Errorf("lane: data for grant %d, and the last one made is %d", id, s.last)
+	}
+	i, ok := s.index(id)
+	if !ok {
+		return nil, nil
+	}
+	g := s.open[i]
+	switch {
+	case offset != uint64(g.got):
+		return nil, fmt.Errorf("lane: data for grant %d at offset %d, want %d", id, offset, g.got)
+	case n < 0 || n > g.size-g.got:
+		return nil, fmt.Errorf("lane: %d bytes for grant %d, which has room for %d", n, id, g.size-g.got)
+	}
+	return g, nil
+}
+
+// Arrived notes that the next n bytes of an open grant have arrived. If the grant is filled, it closes it and reports true: the
+// caller reports it as finished, and then notifies its owner.
+func (s *Grants) Arrived(g *Grant, n int) (isFilled bool) {
+	g.got += n
+	return g.got == g.size && s.Withdraw(g)
+}
+
+// State adds the open grants to an opening.
+func (s *Grants) State(o *Opening) {
+	o.Last = s.last
+	for _, g := range s.open {
+		o.Grants = append(o.Grants, Progress{g.id, uint64(g.got)})
+	}
+}
+
+func (s *Grants) index(id uint64) (i int, ok bool) {
+	return slices.BinarySearchFunc(s.open, id, func(g *Grant, id uint64) int { return cmp.Compare(g.id, id) })
+}

@@ -1,0 +1,328 @@
+package lane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// A kind is a kind of step.
+type kind uint8
+
+const (
+	stepNote kind = iota
+	stepGrant
+	stepStart
+	stepWrite
+	stepEndWrite
+	stepRead
+	stepSegment
+	stepEndSegment
+	stepStopped
+	stepAck
+	stepBeat
+	stepSee
+	stepLink
+	stepDial
+	stepBye
+	// Faults and changes of the program's mind.
+	stepMove // dial although there is a connection
+	stepCut
+	stepClose
+	stepRecall
+	stepWithdraw
+	stepRestart
+	stepTrim
+	kinds
+)
+
+var kindNames = [kinds]string{
+	"note", "grant", "start", "write", "end of write", "read", "segment", "end of segment", "stopped", "ack", "beat", "see end", "new link", "dial", "bye",
+	"change of path", "cut", "close", "recall", "withdraw", "restart", "trim",
+}
+
+// A step is something that can happen next. lane and at are the lane, pipe or number that the kind needs.
+type step struct {
+	kind     kind
+	side, at int8
+	keep     [2]int8 // of a cut in an exhaustive search: messages that still arrive at each side; -1 for all
+	pair     *pair
+}
+
+func (s step) String() string { return fmt.Sprintf("%s(side %d, %d)", kindNames[s.kind], s.side, s.at) }
+
+// steps returns what can happen next, faults if faults is set.
+func (w *world) steps(faults bool) []step {
+	list := w.room[:0]
+	add := func(k kind, side, at int, p *pair) {
+		list = append(list, step{kind: k, side: int8(side), at: int8(at), pair: p})
+	}
+	w.conns = slices.DeleteFunc(w.conns, func(p *pair) bool { return p.isOver() })
+	for side, p := range w.procs {
+		l := p.link
+		if l == nil {
+			if w.limits.links > 0 {
+				add(stepLink, side, 0, nil)
+			}
+			continue
+		}
+		for lane, h := range l.lanes {
+			if w.limits.frames > 0 && !l.bye {
+				add(stepNote, side, lane, nil)
+			}
+			if w.limits.grants > 0 && !l.bye {
+				add(stepGrant, side, lane, nil)
+			}
+			if h.halting {
+				add(stepStopped, side, lane, nil)
+			}
+			if w.limits.dials > 0 && (faults || h.session.Current() == nil) {
+				k := stepDial
+				if h.session.Current() != nil {
+					k = stepMove
+				}
+				add(k, side, lane, nil)
+			}
+			if h.at != nil && !h.at.holds && (h.out.written < h.out.end || len(h.out.transient) > 0) {
+				add(stepWrite, side, lane, nil)
+			}
+			if h.at != nil && !h.halting && !h.in.IsStated() {
+				add(stepAck, side, lane, nil)
+			}
+			if faults && h.at != nil && !h.halting {
+				add(stepBeat, side, lane, nil)
+			}
+			if faults {
+				add(stepTrim, side, lane, nil)
+			}
+		}
+		if len(l.announced) > 0 && !l.bye {
+			add(stepStart, side, w.upTo(len(l.announced)-1), nil)
+		}
+		if w.limits.byes > 0 && !l.bye && len(l.active) == 0 {
+			add(stepBye, side, 0, nil)
+		}
+		if e := l.lanes[1].at; e != nil {
+			for pipe := 1; pipe < len(e.in); pipe++ {
+				if e.bulk[pipe] == nil && w.nextTransfer(l, e, pipe) != nil {
+					add(stepSegment, side, pipe, nil)
+				}
+			}
+		}
+		if faults && w.limits.faults > 0 {
+			if len(l.active) > 0 {
+				add(stepRecall, side, w.upTo(len(l.active)-1), nil)
+			}
+			if len(l.open) > 0 {
+				add(stepWithdraw, side, w.upTo(len(l.open)-1), nil)
+			}
+		}
+		if faults && w.limits.restarts > 0 {
+			add(stepRestart, side, 0, nil)
+		}
+	}
+	for _, p := range w.conns {
+		if faults && w.limits.cuts > 0 && !p.cut {
+			add(stepCut, 0, 0, p)
+		}
+		for side, e := range p.ends {
+			for pipe, b := range e.in {
+				if len(b) > 0 && (e.reading || pipe == 0 && b[0] == frameOpening && !e.dead) {
+					add(stepRead, side, pipe, p)
+				}
+				if e.bulk[pipe] != nil && !e.dead {
+					add(stepEndSegment, side, pipe, p)
+				}
+			}
+			if e.dead {
+				continue
+			}
+			if e.holds {
+				add(stepEndWrite, side, 0, p)
+			}
+			if p.cut {
+				add(stepSee, side, 0, p)
+			} else if faults && w.limits.cuts > 0 {
+				add(stepClose, side, 0, p)
+			}
+		}
+	}
+	w.room = list
+	return list
+}
+
+// isOver reports whether nothing happens on a connection any more.
+func (p *pair) isOver() bool {
+	return p.ends[0].dead && p.ends[1].dead && !p.ends[0].reading && !p.ends[1].reading
+}
+
+// nextTransfer returns a transfer whose next segment can go to a pipe.
+func (w *world) nextTransfer(l *link, e *end, pipe int) *Transfer {
+	for _, t := range l.active {
+		u := t.Of.(*usage)
+		if t.Sent() < t.size && (u.at != e || u.pipe == pipe) && !slices.Contains(e.bulk[:], t) {
+			return t
+		}
+	}
+	return nil
+}
+
+// A usage is the pipe of a transfer on a connection.
+type usage struct {
+	at   *end
+	pipe int
+}
+
+// do makes a step. It reports whether anything has happened.
+func (w *world) do(s step) bool {
+	if w.trace != nil {
+		w.trace = append(w.trace, s.String())
+	}
+	side, at := int(s.side), int(s.at)
+	l := w.procs[side].link
+	switch s.kind {
+	case stepNote:
+		w.limits.frames--
+		size := 0
+		if w.rnd != nil {
+			if size = w.rnd.IntN(8); w.rnd.IntN(16) == 0 {
+				size = w.rnd.IntN(1500)
+			}
+		}
+		w.numbered(l, at, frameNote, make([]byte, size))
+	case stepGrant:
+		w.limits.grants--
+		w.grant(l, at, 1+w.upTo(5))
+	case stepStart:
+		a := l.announced[at]
+		l.announced = slices.Delete(l.announced, at, at+1)
+		t := &Transfer{Of: new(usage)}
+		w.must(l.transfers.Start(t, a.grant, a.size))
+		l.active = append(l.active, t)
+	case stepWrite:
+		h := l.lanes[at]
+		t, n := h.out.Next()
+		h.at.write = held{t, n, slices.Concat(t, n)}
+		h.at.holds = true
+	case stepEndWrite:
+		e := s.pair.ends[side]
+		w.release(e, w.upTo(len(e.write.copied)), w.isCurrent(e))
+	case stepRead:
+		return w.read(s.pair.ends[side], at)
+	case stepSegment:
+		w.segment(l, l.lanes[1].at, at)
+	case stepEndSegment:
+		w.endSegment(s.pair.ends[side], at)
+	case stepStopped:
+		h := l.lanes[at]
+		h.halting = false
+		for _, p := range w.conns {
+			if e := p.ends[side]; p.lane == at && e.of == l.of && e.reading {
+				e.reading, e.in = false, [3][]byte{}
+			}
+		}
+		w.apply(l, at, h.session.Stopped())
+	case stepAck:
+		l.ack(at)
+	case stepBeat:
+		l.transient(at, []byte{frameBeat})
+	case stepSee, stepClose:
+		w.lose(s.pair.ends[side])
+	case stepLink:
+		w.limits.links--
+		w.newLink(side)
+	case stepDial, stepMove:
+		w.limits.dials--
+		w.dial(side, at)
+	case stepBye:
+		w.limits.byes--
+		w.bye(l)
+	case stepCut:
+		w.limits.cuts--
+		w.cut(s.pair, s.keep)
+	case stepRecall:
+		w.limits.faults--
+		w.recall(l, l.active[at])
+	case stepWithdraw:
+		w.limits.faults--
+		w.withdraw(l, l.open[at])
+	case stepRestart:
+		w.limits.restarts--
+		w.restart(side)
+	case stepTrim:
+		l.lanes[at].out.Trim()
+	}
+	return true
+}
+
+// isCurrent reports whether the lane uses an end.
+func (w *world) isCurrent(e *end) bool {
+	l := e.of.link
+	return l != nil && l.lanes[e.pair.lane].at == e
+}
+
+// lose ends an end for its side.
+func (w *world) lose(e *end) {
+	w.close(e)
+	if l := e.of.link; l != nil {
+		w.apply(l, e.pair.lane, l.lanes[e.pair.lane].session.Lost(&e.conn))
+	}
+}
+
+// cut cuts a connection: the bytes on their way arrive up to any byte.
+func (w *world) cut(p *pair, keep [2]int8) {
+	p.cut = true
+	for side, e := range p.ends {
+		for pipe := range e.in {
+			if w.rnd != nil {
+				e.in[pipe] = e.in[pipe][:w.rnd.IntN(len(e.in[pipe])+1)]
+			} else if keep[side] == 0 {
+				e.in[pipe] = nil
+			}
+		}
+	}
+}
+
+// bye says goodbye on both lanes.
+func (w *world) bye(l *link) {
+	l.bye = true
+	for lane, h := range l.lanes {
+		w.numbered(l, lane, frameBye, binary.LittleEndian.AppendUint64(nil, h.in.State()))
+	}
+}
+
+// recall recalls a transfer.
+func (w *world) recall(l *link, t *Transfer) {
+	if !l.transfers.Recall(t) {
+		w.failf("a transfer that is not delivered was not there")
+	}
+	l.active = slices.DeleteFunc(l.active, func(other *Transfer) bool { return other == t })
+	if s := w.truth[l.names.Peer].sinks[t.Grant()]; s != nil {
+		s.recalled = true
+	}
+}
+
+// segment begins to write a segment of a transfer on a bulk pipe.
+func (w *world) segment(l *link, e *end, pipe int) {
+	t := w.nextTransfer(l, e, pipe)
+	*t.Of.(*usage) = usage{e, pipe}
+	offset, n := t.Next(1 + w.upTo(3))
+	b := append(make([]byte, 0, segmentHeader+n), frameSegment)
+	b = binary.LittleEndian.AppendUint64(b, t.Grant())
+	b = binary.LittleEndian.AppendUint64(b, uint64(offset))
+	b = append(b, byte(n))
+	for i := range n {
+		b = append(b, payload(t.Grant(), offset+i))
+	}
+	w.put(e, pipe, b)
+	e.bulk[pipe], e.wrote[pipe] = t, n
+}
+
+// endSegment returns from the write of a segment.
+func (w *world) endSegment(e *end, pipe int) {
+	t := e.bulk[pipe]
+	e.bulk[pipe] = nil
+	if w.isCurrent(e) {
+		t.Wrote(e.wrote[pipe])
+	}
+}

@@ -1,0 +1,126 @@
+package lane
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A mutant is a fault in the source of the package: old is replaced by planted.
+type mutant struct{ name, file, old, planted string }
+
+// mutants returns faults that the tests must find.
+func mutants() []mutant {
+	return []mutant{
+		{"numbers are stated while readers run", "session.go", "if !s.halting {\n\t\ts.state(a)", "if true {\n\t\ts.state(a)"},
+		{"readers are not stopped when a connection is replaced", "session.go", "\ts.halt(a)\n\tif", "\tif"},
+		{"readers are not stopped when a connection ends", "session.go", "\t\ts.halt(&a)\n", ""},
+		{"an earlier connection stays open", "session.go", "a.Close = s.conn\n\t}\n\ts.conn, s.promised", "a.Close = nil\n\t}\n\ts.conn, s.promised"},
+		{"a proposal of an equal generation counts", "session.go", "return b.ours != c.ours && c.ours == s.larger", "return b.ours != c.ours"},
+		{"an older proposal counts", "session.go", "if !s.less(s.promised, b) {", "if s.phase == opened && !s.less(s.promised, b) {"},
+		{"of two equal proposals neither counts", "session.go", "return b.ours != c.ours && c.ours == s.larger", "return false"},
+		{"generations of the peer are not seen", "session.go", "s.seen = max(s.seen, o.Generation)\n\tb", "b"},
+		{"a refused proposal is repeated with the generation of this side", "session.go", "s.seen = max(s.seen, o.Generation) + 1", "s.seen++"},
+		{"a proposal that is too small is ignored", "session.go", "if !s.less(s.promised, b) {\n\t\ts.refuse(a, c, o)", "if !s.less(s.promised, b) {"},
+		{"an answer on a connection that was replaced opens it", "session.go", "case c != s.conn:\n\t\ta.Close = c // Another connection was proposed since.\n\t\treturn nil\n\tcase s.phase != stated ||", "case s.phase == none:\n\t\ta.Close = c\n\t\treturn nil\n\tcase s.phase != stated ||"},
+		{"another process continues the link", "session.go", "return s.names.Peer.IsZero() || id == s.names.Peer", "return true"},
+		{"the link of an earlier process is continued", "session.go", "case !o.To.IsZero() && o.To != s.names.Self && o.Bound:", "case false:"},
+		{"another process ends the link at once", "session.go", "case o.To == s.names.Self && c.challenged == peer:", "case true:"},
+		{"an old answer of another process ends the link", "session.go", "o.To == s.names.Self && c.challenged == peer:", "o.To == s.names.Self:"},
+		{"an earlier link of the peer ends the link", "session.go", "o.From.Link < peer.Link:", "false:"},
+		{"a later link of the peer is ignored", "session.go", "o.From.Incarnation == peer.Incarnation && o.From.Link < peer.Link:", "o.From.Incarnation == peer.Incarnation:"},
+		{"any end of the peer ends the link", "session.go", "if o.To == s.names.Self && o.From == s.names.Peer {", "if true {"},
+		{"the end of the peer is ignored", "session.go", "if o.To == s.names.Self && o.From == s.names.Peer {", "if false {"},
+		{"a lost connection stays the current one", "session.go", "\tif c == s.conn {\n\t\ts.conn, s.phase, s.theirs = nil, none, Opening{}\n\t\ts.halt", "\tif c == s.conn {\n\t\ts.halt"},
+		{"the tombstone does not know what was received", "opening.go", "To: o.From, Received: t.Received", "To: o.From"},
+		{"frames are repeated from the acknowledgement", "out.go", "o.written, o.batch = position, position\n", "o.written, o.batch = o.acked, o.acked\n"},
+		{"a new connection goes on where the earlier one was", "out.go", "o.written, o.batch = position, position\n", "o.written = max(o.written, position); o.batch = max(o.batch, position)\n"},
+		{"transient frames are written inside numbered ones", "out.go", "if o.written == o.batch {\n\t\ttransient", "if true {\n\t\ttransient"},
+		{"transient frames outlive their connection", "out.go", "o.transient, o.passed, o.lent, o.writing, o.lasting = o.transient[:0], 0,", "o.transient, o.passed, o.lent, o.writing, o.lasting = o.transient, o.passed,"},
+		{"transient frames of a writer are overwritten", "out.go", "\t\to.transient = nil\n\t}\n\to.transient, o.passed", "\t}\n\to.transient, o.passed"},
+		{"a buffer is reused while a writer holds it", "out.go", "if position < o.end || o.writing || o.written < o.end {", "if position < o.end {"},
+		{"a buffer is reused while an earlier writer holds it", "out.go", "o.chunks[i].held = true", "_ = i"},
+		{"a chunk is recycled while a writer holds it", "out.go", "isFree := !c.held && (!o.writing || c.end() <= o.written)", "isFree := !c.held"},
+		{"a chunk is recycled while an earlier writer holds it", "out.go", "isFree := !c.held && (!o.writing || c.end() <= o.written)", "isFree := !o.writing || c.end() <= o.written"},
+		{"bytes of a write that has not returned are a fault", "out.go", "\tif o.writing {\n\t\tsent = o.batch", "\tif false {\n\t\tsent = o.batch"},
+		{"bytes that only a broken write has sent are a fault", "out.go", "o.high = max(o.high, o.batch)", "o.high = max(o.high, o.written)"},
+		{"chunks are never freed", "out.go", "for len(o.chunks) > 1 && o.chunks[0].end() <= position {", "for len(o.chunks) > 1 && o.chunks[0].end() < position && false {"},
+		{"handled bytes are lost", "in.go", "i.received += uint64(n)", "i.received += uint64(n) &^ 1"},
+		{"a transfer without its grant in the list is repeated", "transfers.go", "delivered = append(delivered, t)\n\t\t\treturn true", "t.sent = 0"},
+		{"a grant made after the list is delivered", "transfers.go", "case t.grant <= o.Last:", "default:\n\t\t\tdelivered = append(delivered, t)\n\t\t\treturn true\n\t\tcase false:"},
+		{"a transfer goes on where it was", "transfers.go", "t.sent = int(list[i].Got)", "_ = i"},
+		{"a transfer never goes back", "transfers.go", "t.sent = int(list[i].Got)", "t.sent = max(t.sent, int(list[i].Got))"},
+		{"a transfer never goes forward", "transfers.go", "t.sent = int(list[i].Got)", "t.sent = min(t.sent, int(list[i].Got))"},
+		{"a grant that was made later keeps its bytes", "transfers.go", "default: // The grant was made after the peer had stated its numbers.\n\t\t\tt.sent = 0", "default:"},
+		{"a segment whose write has not returned is a fault", "transfers.go", "t.begun = max(t.begun, t.sent+n) // The peer may have the bytes before the write returns.\n\treturn", "return"},
+		{"a recalled transfer goes on", "transfers.go", "if was = ok && s.open[i] == t; was {", "if was = ok && s.open[i] == t; false {"},
+		{"a filled grant stays open", "grants.go", "return g.got == g.size && s.Withdraw(g)", "return g.got == g.size"},
+		{"an opening lists only grants with bytes", "grants.go", "for _, g := range s.open {\n", "for _, g := range s.open {\n\t\tif g.got == 0 {\n\t\t\tcontinue\n\t\t}\n"},
+		{"a segment at another offset is taken", "grants.go", "case offset != uint64(g.got):", "case offset > uint64(g.size):"},
+	}
+}
+
+// Each mutant changes one place of the source. MUTANTS=all also runs the other tests with each, which must fail.
+func TestMutants(t *testing.T) {
+	if os.Getenv("MUTANT") != "" {
+		return
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants() {
+		source, err := os.ReadFile(m.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(source), m.old); n != 1 {
+			t.Errorf("%s: %s has %q %d times, want once", m.name, m.file, m.old, n)
+			continue
+		}
+		if os.Getenv("MUTANTS") != "all" {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			temp := t.TempDir()
+			changed := filepath.Join(temp, m.file)
+			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(dir, m.file): changed}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, changed, strings.Replace(string(source), m.old, m.planted, 1))
+			write(t, filepath.Join(temp, "overlay.json"), string(overlay))
+			run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-timeout=5m", "-overlay", filepath.Join(temp, "overlay.json"), ".")
+			run.Env = append(os.Environ(), "MUTANT="+m.name, "SEARCH=60000")
+			out, err := run.CombinedOutput()
+			switch {
+			case err == nil:
+				t.Errorf("not found: %q for %q in %s", m.planted, m.old, m.file)
+			case strings.Contains(string(out), "[build failed]"):
+				t.Errorf("does not compile:\n%s", out)
+			default:
+				t.Log(cause(string(out)))
+			}
+		})
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cause returns the last line of the output of a test that names a fault.
+func cause(out string) string {
+	for _, line := range strings.Split(out, "\n") {
+		if strings.Contains(line, "steps: ") || strings.HasPrefix(line, "panic: ") || strings.Contains(line, "_test.go") && !strings.Contains(line, "(side") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return out
+}

@@ -1,0 +1,266 @@
+package lane
+
+import "fmt"
+
+const (
+	// chunkMin and chunkMax bound the buffers of an Out, except for frames that are longer.
+	chunkMin, chunkMax = 1 << 10, 64 << 10
+	// sparesMax bounds the buffers that wait for reuse, in bytes.
+	sparesMax = 256 << 10
+	// idleMax is the largest buffer that Trim keeps.
+	idleMax = 4 << 10
+)
+
+// An Out is the sending half of a lane. It keeps numbered frames, in the buffers in which they were encoded, until the peer
+// has acknowledged them.
+//
+// One goroutine at a time writes: it calls Next, writes, and calls Wrote. Between these calls others may append and
+// acknowledge. What Next has returned stays in place meanwhile: bytes are appended behind it or to another buffer, and a
+// buffer is reused only if no writer can hold it. After Resume the writer of the earlier connection may still hold bytes. It
+// must not call Wrote.
+type Out struct {
+	chunks []chunk // the oldest first; frames are appended to the last
+	spares [][]byte
+	spare  int // bytes of spares
+
+	acked   uint64 // the peer has received the bytes before
+	written uint64 // of the current connection; less than acked if the peer is faster than the return of a write
+	batch   uint64 // the end of the frames that are being written; equal to written between two frames
+	high    uint64 // the end of all bytes that a connection was given
+	end     uint64 // of the appended frames
+
+	transient []byte // frames of the current connection
+	passed    int    // bytes of transient that are written
+	lent      int    // bytes of transient that Next has returned
+
+	writing bool // between Next and Wrote
+	lasting bool
+}
+
+// A chunk has the bytes from position start on.
+type chunk struct {
+	bytes []byte
+	start uint64
+	held  bool // the writer of an earlier connection may hold it: it is not reused
+}
+
+func (c *chunk) end() uint64 { return c.start + uint64(len(c.bytes)) }
+
+// Buffer returns the buffer to which the caller appends whole numbered frames for Commit. It has room for n more bytes; with
+// a larger frame append makes a new one.
+func (o *Out) Buffer(n int) []byte {
+	if k := len(o.chunks); k > 0 {
+		if b := o.chunks[k-1].bytes; cap(b)-len(b) >= n {
+			return b
+		}
+	}
+	return o.grow(n)
+}
+
+// grow adds a chunk with room for n bytes.
+func (o *Out) grow(n int) []byte {
+	size := chunkMin
+	if k := len(o.chunks); k > 0 {
+		tail := &o.chunks[k-1]
+		size = max(size, min(2*cap(tail.bytes), chunkMax))
+		if len(tail.bytes) == 0 {
+			o.recycle(*tail)
+			o.chunks = o.chunks[:k-1]
+		}
+	}
+	var b []byte
+	for i, s := range o.spares {
+		if cap(s) >= n {
+			last := len(o.spares) - 1
+			b, o.spares[i], o.spares[last] = s, o.spares[last], nil
+			o.spares, o.spare = o.spares[:last], o.spare-cap(b)
+			break
+		}
+	}
+	if b == nil {
+		b = make([]byte, 0, max(n, size))
+	}
+	o.chunks = append(o.chunks, chunk{bytes: b, start: o.end})
+	return b
+}
+
+// recycle keeps the buffer of a chunk for reuse, unless a writer can hold it or there are enough. The writer of the current
+// connection holds the chunk with the byte at written.
+func (o *Out) recycle(c chunk) {
+	isFree := !c.held && (!o.writing || c.end() <= o.written)
+	if n := cap(c.bytes); isFree && n > 0 && o.spare+n <= sparesMax {
+		o.spares = append(o.spares, c.bytes[:0])
+		o.spare += n
+	}
+}
+
+// Commit adds the frames that the caller has appended to the result of Buffer.
+func (o *Out) Commit(b []byte) {
+	tail := &o.chunks[len(o.chunks)-1]
+	o.end += uint64(len(b) - len(tail.bytes))
+	tail.bytes = b
+}
+
+// Transient adds whole frames of the current connection. They are written before numbered frames that no write has begun.
+func (o *Out) Transient(frames []byte) { o.transient = append(o.transient, frames...) }
+
+// Next returns what to write next: transient frames, and behind them numbered ones. The caller writes as much as the
+// connection takes, and calls Wrote. In the middle of numbered frames there are no transient ones.
+func (o *Out) Next() (transient, numbered []byte) {
+	if o.written == o.batch {
+		transient = o.transient[o.passed:]
+		o.lent = len(transient)
+	}
+	if o.written < o.end {
+		c := o.find(o.written)
+		if o.written == o.batch {
+			o.batch = c.end()
+			o.high = max(o.high, o.batch)
+		}
+		numbered = c.bytes[o.written-c.start : o.batch-c.start]
+	}
+	o.writing = true
+	return transient, numbered
+}
+
+// find returns the chunk with the byte at a position before end.
+func (o *Out) find(position uint64) *chunk {
+	i := len(o.chunks) - 1
+	for o.chunks[i].start > position {
+		i--
+	}
+	return &o.chunks[i]
+}
+
+// Wrote notes that the connection has taken the first n bytes of the result of Next. It returns an error if the peer has
+// acknowledged more.
+func (o *Out) Wrote(n int) error {
+	o.writing = false
+	if o.lent > 0 {
+		k := min(n, o.lent)
+		o.lent, n = 0, n-k
+		if o.passed += k; o.passed == len(o.transient) {
+			o.transient, o.passed = o.transient[:0], 0
+		}
+		if n == 0 {
+			o.batch = o.written // No numbered frame has begun.
+		}
+	}
+	o.written += uint64(n)
+	switch {
+	case o.lasting:
+		o.release(o.written)
+	case o.acked > o.written:
+		return fmt.Errorf("lane: the peer acknowledges %d bytes, and %d were sent", o.acked, o.written)
+	case o.acked == o.written:
+		o.release(o.acked) // The acknowledgement came before the return of the write.
+	}
+	return nil
+}
+
+// Direct notes that the connection has taken a numbered frame of n bytes from other memory, behind all others. It is for
+// lasting connections.
+func (o *Out) Direct(n int) {
+	if !o.lasting || o.written != o.end {
+		panic("lane: a frame that is not kept, on a connection that may end or behind frames that wait")
+	}
+	o.end += uint64(n)
+	o.written, o.batch, o.high = o.end, o.end, max(o.high, o.end)
+	o.release(o.end)
+}
+
+// Lasting says whether the current connection ends only with the process of the peer: then what is written is acknowledged.
+// Such a connection must not be replaced while the peer lives.
+func (o *Out) Lasting(is bool) { o.lasting = is }
+
+// Ack notes that the peer has received all bytes before a position. An earlier acknowledgement may arrive later. One for bytes
+// of a write that has not returned is right: Wrote compares it with the bytes that were written.
+func (o *Out) Ack(position uint64) error {
+	sent := o.written
+	if o.writing {
+		sent = o.batch
+	}
+	if position > sent {
+		return fmt.Errorf("lane: the peer acknowledges %d bytes, and %d were sent", position, sent)
+	}
+	if position > o.acked {
+		o.release(position)
+	}
+	return nil
+}
+
+// release forgets the bytes before a position.
+func (o *Out) release(position uint64) {
+	o.acked = position
+	for len(o.chunks) > 1 && o.chunks[0].end() <= position {
+		o.recycle(o.chunks[0])
+		n := copy(o.chunks, o.chunks[1:])
+		o.chunks[n] = chunk{}
+		o.chunks = o.chunks[:n]
+	}
+	if position < o.end || o.writing || o.written < o.end {
+		return
+	}
+	if k := len(o.chunks); k > 0 {
+		tail := &o.chunks[k-1]
+		if tail.start = o.end; tail.held || cap(tail.bytes) > sparesMax {
+			tail.bytes, tail.held = nil, false
+		}
+		tail.bytes = tail.bytes[:0]
+	}
+}
+
+// Resume begins a new connection. The peer has received all bytes before a position: they are acknowledged, and Next
+// returns the bytes from there on. Transient frames of the earlier connection are dropped.
+func (o *Out) Resume(position uint64) error {
+	switch {
+	case position > o.high:
+		return fmt.Errorf("lane: the peer opens a connection at byte %d, and %d were sent", position, o.high)
+	case position < o.acked:
+		return fmt.Errorf("lane: the peer opens a connection at byte %d, and it has acknowledged %d", position, o.acked)
+	}
+	if o.writing {
+		for i := range o.chunks {
+			o.chunks[i].held = true
+		}
+		o.transient = nil
+	}
+	o.transient, o.passed, o.lent, o.writing, o.lasting = o.transient[:0], 0, 0, false, false
+	o.written, o.batch = position, position
+	o.release(position)
+	return nil
+}
+
+// Position returns the end of the frames that were appended.
+func (o *Out) Position() uint64 { return o.end }
+
+// Acked returns the position up to which the peer has received everything.
+func (o *Out) Acked() uint64 { return o.acked }
+
+// Kept returns the number of bytes that wait for an acknowledgement or to be written.
+func (o *Out) Kept() int { return int(o.end - o.acked) }
+
+// Memory returns the size of all buffers.
+func (o *Out) Memory() int {
+	n := o.spare + cap(o.transient)
+	for _, c := range o.chunks {
+		n += cap(c.bytes)
+	}
+	return n
+}
+
+// Trim frees the buffers that an idle lane does not need. The caller calls it now and then.
+func (o *Out) Trim() {
+	o.spares, o.spare = nil, 0
+	if o.writing || o.Kept() > 0 {
+		return
+	}
+	if cap(o.transient) > idleMax && len(o.transient) == 0 {
+		o.transient = nil
+	}
+	for _, c := range o.chunks {
+		if cap(c.bytes) > idleMax {
+			o.chunks = nil // The lane is empty, so this is its only chunk.
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package lane
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// An Out of long frames gives each connection the bytes from the position of the peer on, in whole frames between transient
+// ones, and what a writer holds stays in place. The peer of this model receives all that was written before a cut, up to a
+// frame.
+func TestOut(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		var o Out
+		var all []byte            // numbered frames
+		ends := []uint64{0}       // of numbered frames
+		var received, wire uint64 // positions of the peer, and of the connection
+		var old []held
+		var now held
+		writing := false
+		for range 400 {
+			switch k := rnd.IntN(12); {
+			case k < 4:
+				n := 1 + rnd.IntN(100)
+				if rnd.IntN(3) == 0 {
+					n = 1 + rnd.IntN(80<<10)
+				}
+				b := o.Buffer(n >> rnd.IntN(2)) // The frame may be longer than the room that it has asked for.
+				frame := make([]byte, n)
+				for i := range frame {
+					frame[i] = byte(len(all) + i*7 + n)
+				}
+				o.Commit(append(b, frame...))
+				all = append(all, frame...)
+				ends = append(ends, uint64(len(all)))
+			case k == 4:
+				o.Transient([]byte{255, 254})
+			case k < 7 && !writing:
+				transient, numbered := o.Next()
+				now, writing = held{transient, numbered, slices.Concat(transient, numbered)}, true
+				if len(transient) > 0 && !slices.Contains(ends, wire) {
+					t.Fatalf("seed %d: transient frames at byte %d, inside a numbered one", seed, wire)
+				}
+				if !bytes.Equal(numbered, all[wire:wire+uint64(len(numbered))]) {
+					t.Fatalf("seed %d: other bytes from byte %d on", seed, wire)
+				}
+				if len(numbered) == 0 && wire < uint64(len(all)) {
+					t.Fatalf("seed %d: nothing to write at byte %d of %d", seed, wire, len(all))
+				}
+			case k < 9 && writing:
+				n := rnd.IntN(len(now.copied) + 1)
+				if rnd.IntN(2) == 0 {
+					n = len(now.copied)
+				}
+				arrived := wire + uint64(max(0, n-len(now.transient)))
+				if rnd.IntN(2) == 0 { // The acknowledgement comes before the return of the write.
+					received = whole(ends, arrived)
+					must(t, o.Ack(received))
+				}
+				must(t, o.Wrote(n))
+				if wire, writing = arrived, false; !now.check() {
+					t.Fatalf("seed %d: the bytes of the writer have changed", seed)
+				}
+			case k == 9:
+				received = whole(ends, wire)
+				must(t, o.Ack(received))
+			case k == 10 && rnd.IntN(4) == 0:
+				if writing { // The peer has received a part of the write.
+					received = max(received, whole(ends, wire+uint64(rnd.IntN(len(now.numbered)+1))))
+					old = append(old, now)
+				} else if wire > received {
+					received = max(received, whole(ends, received+rnd.Uint64N(wire-received+1)))
+				}
+				must(t, o.Resume(received))
+				wire, writing = received, false
+			case k == 11 && rnd.IntN(4) == 0:
+				o.Trim()
+			}
+			kept := len(all) - int(received)
+			if o.Kept() != kept || o.Memory() > 3*kept+sparesMax+8*chunkMax+200<<10 {
+				t.Fatalf("seed %d: keeps %d bytes in %d, want %d", seed, o.Kept(), o.Memory(), kept)
+			}
+		}
+		for i := range old {
+			if !old[i].check() {
+				t.Fatalf("seed %d: the bytes of a writer of an earlier connection have changed", seed)
+			}
+		}
+		must(t, o.Resume(received))
+		for int(received) < len(all) {
+			transient, numbered := o.Next()
+			must(t, o.Wrote(len(transient)+len(numbered)))
+			received += uint64(len(numbered))
+			must(t, o.Ack(received))
+		}
+		if o.Trim(); o.Kept() != 0 || o.Memory() > 2*idleMax {
+			t.Fatalf("seed %d: an idle lane keeps %d bytes in %d", seed, o.Kept(), o.Memory())
+		}
+	}
+}
+
+// whole returns the end of the last frame before a position.
+func whole(ends []uint64, position uint64) uint64 {
+	i, ok := slices.BinarySearch(ends, position)
+	if !ok {
+		i--
+	}
+	return ends[i]
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A lasting connection keeps nothing, and takes frames from other memory.
+func TestOutLasting(t *testing.T) {
+	var o Out
+	o.Lasting(true)
+	o.Commit(append(o.Buffer(3), 1, 2, 3))
+	o.Next()
+	must(t, o.Wrote(3))
+	o.Direct(5)
+	o.Commit(append(o.Buffer(2), 4, 5))
+	if _, numbered := o.Next(); !bytes.Equal(numbered, []byte{4, 5}) || o.Kept() != 2 || o.Position() != 10 {
+		t.Errorf("%v is next, %d bytes are kept and %d were appended", numbered, o.Kept(), o.Position())
+	}
+	must(t, o.Wrote(2))
+	if o.Kept() != 0 || o.Acked() != 10 {
+		t.Errorf("%d bytes are kept after %d", o.Kept(), o.Acked())
+	}
+}
+
+// A stream of long frames whose acknowledgements come late reuses its buffers.
+func TestOutReuses(t *testing.T) {
+	var o Out
+	frame := make([]byte, 64<<10+45)
+	send := func() {
+		o.Commit(append(o.Buffer(len(frame)), frame...))
+		_, b := o.Next()
+		must(t, o.Wrote(len(b)))
+		if acked := o.Position() - min(o.Position(), 3*uint64(len(frame))); acked > o.Acked() {
+			must(t, o.Ack(acked))
+		}
+	}
+	for range 10 {
+		send()
+	}
+	if n := testing.AllocsPerRun(100, send); n != 0 {
+		t.Errorf("%v allocations for a frame, want 0", n)
+	}
+}
+
+// An acknowledgement is due after ackBytes.
+func TestInDue(t *testing.T) {
+	var i In
+	if i.Handled(ackBytes - 1); i.Due() || i.IsStated() {
+		t.Errorf("due after %d bytes", i.Received())
+	}
+	if i.Handled(1); !i.Due() || i.State() != ackBytes || i.Due() || !i.IsStated() {
+		t.Errorf("not due after %d bytes, or due again", i.Received())
+	}
+}
+
+func BenchmarkOut(b *testing.B) {
+	var o Out
+	frame := make([]byte, 40)
+	b.ReportAllocs()
+	for b.Loop() {
+		o.Commit(append(o.Buffer(len(frame)), frame...))
+		_, n := o.Next()
+		if o.Wrote(len(n)) != nil || o.Ack(o.Position()) != nil {
+			b.Fatal("no acknowledgement")
+		}
+	}
+}

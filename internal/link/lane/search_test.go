@@ -1,0 +1,261 @@
+package lane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// randomLimits returns the limits of a random history.
+func randomLimits(rnd *rand.Rand) limits {
+	l := limits{frames: rnd.IntN(9), grants: rnd.IntN(5), dials: 3 + rnd.IntN(8), cuts: rnd.IntN(7), faults: rnd.IntN(4), links: 2}
+	if rnd.IntN(3) == 0 {
+		l.restarts = 1 + rnd.IntN(2)
+	}
+	if rnd.IntN(3) == 0 {
+		l.byes = 1 + rnd.IntN(2)
+	}
+	return l
+}
+
+const stepsMax = 150
+
+// history makes up to most random steps, then lets the world settle, and returns the world.
+func history(seed uint64, most int, trace bool) *world {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	w := newWorld(rnd, randomLimits(rnd))
+	if trace {
+		w.trace = []string{fmt.Sprintf("%+v", w.limits)}
+	}
+	for range most {
+		list := w.steps(rnd.IntN(6) == 0)
+		if len(list) == 0 {
+			break
+		}
+		if w.do(list[rnd.IntN(len(list))]); w.err != nil {
+			return w
+		}
+		w.checkMemory()
+	}
+	w.settle()
+	return w
+}
+
+// checkMemory checks that buffers are bounded by what is kept.
+func (w *world) checkMemory() {
+	for _, p := range w.procs {
+		if p.link == nil {
+			continue
+		}
+		for _, h := range p.link.lanes {
+			if kept, memory := h.out.Kept(), h.out.Memory(); memory > 4*kept+16<<10 {
+				w.failf("%d bytes are kept in %d bytes", kept, memory)
+			}
+		}
+	}
+}
+
+// settle lets everything arrive, without further faults, and checks the result. Half of the worlds do not see the ends of
+// connections that were cut before: a side that makes no progress dials.
+func (w *world) settle() {
+	sees := w.upTo(1) == 1
+	for dials := 0; w.err == nil; {
+		if w.trace != nil {
+			w.trace = append(w.trace, "settle")
+		}
+		for some := true; some && w.err == nil; {
+			some = false
+			for _, s := range append([]step(nil), w.calm(sees)...) {
+				if w.isPossible(s) && w.do(s) {
+					some = true
+				}
+			}
+		}
+		if w.checkCalm(sees); w.err != nil || !w.redial() {
+			break
+		}
+		if dials++; dials > 60 {
+			w.failf("no progress")
+		}
+	}
+	if w.err == nil {
+		w.checkSettled()
+	}
+}
+
+// calm returns the steps that a world without further faults makes.
+func (w *world) calm(sees bool) []step {
+	w.limits.frames, w.limits.grants, w.limits.dials, w.limits.byes, w.limits.links = 0, 0, 0, 0, 0
+	list := w.steps(false)
+	n := 0
+	for _, s := range list {
+		if s.kind != stepSee || sees && w.hasRead(s.pair.ends[s.side]) {
+			list[n] = s
+			n++
+		}
+	}
+	for side, p := range w.procs { // The program withdraws grants whose transfers were recalled.
+		if p.link != nil {
+			for i, s := range p.link.open {
+				if s.recalled {
+					return append(list[:n], step{kind: stepWithdraw, side: int8(side), at: int8(i)})
+				}
+			}
+		}
+	}
+	return list[:n]
+}
+
+// hasRead reports whether everything that can be read at an end was read.
+func (w *world) hasRead(e *end) bool {
+	return len(e.in[0])+len(e.in[1])+len(e.in[2]) == 0 || !e.reading
+}
+
+// isPossible reports whether a step of a list is still possible after others of it.
+func (w *world) isPossible(s step) bool {
+	l := w.procs[s.side].link
+	if s.pair != nil {
+		e := s.pair.ends[s.side]
+		switch {
+		case s.kind == stepRead:
+			return true
+		case e.dead, s.kind == stepEndWrite && !e.holds, s.kind == stepEndSegment && e.bulk[s.at] == nil:
+			return false
+		}
+		return true
+	}
+	if l == nil {
+		return false
+	}
+	switch h := l.lanes[0]; s.kind {
+	case stepStopped, stepWrite, stepAck:
+		h = l.lanes[s.at]
+		return s.kind == stepStopped && h.halting || h.at != nil && (s.kind == stepWrite && !h.at.holds || s.kind == stepAck && !h.halting)
+	case stepSegment:
+		e := l.lanes[1].at
+		return e != nil && e.bulk[s.at] == nil && w.nextTransfer(l, e, int(s.at)) != nil
+	case stepStart:
+		return int(s.at) < len(l.announced) && !l.bye
+	case stepWithdraw:
+		return int(s.at) < len(l.open) && l.open[s.at].recalled
+	}
+	return false
+}
+
+// checkCalm checks the connections when nothing is on its way.
+func (w *world) checkCalm(sees bool) {
+	for side, p := range w.procs {
+		l := p.link
+		if l == nil {
+			continue
+		}
+		other := w.procs[1-side].link
+		for lane, h := range l.lanes {
+			if h.dialed && other != nil && l.isPeer(other) && other.isPeer(l) && !h.session.Works() {
+				w.failf("lane %d of %v was dialed and does not work", lane, l.names.Self)
+			}
+			h.dialed = false
+		}
+	}
+	for _, p := range w.conns {
+		for _, e := range p.ends {
+			if sees && !e.dead && (e.of.link == nil || e.of.link.lanes[p.lane].session.Current() != &e.conn) {
+				w.failf("a connection of lane %d is not closed", p.lane)
+			}
+		}
+	}
+}
+
+// isPeer reports whether another link can be the peer of l.
+func (l *link) isPeer(other *link) bool {
+	return l.names.Peer.IsZero() || l.names.Peer == other.names.Self
+}
+
+// redial dials for the lanes that have something to send. It reports whether there are any.
+func (w *world) redial() (some bool) {
+	for side, p := range w.procs {
+		l, other := p.link, w.procs[1-side]
+		if l == nil {
+			continue
+		}
+		for lane, h := range l.lanes {
+			if h.out.Kept() > 0 || lane == 1 && l.transfers.Open() > 0 {
+				some = true
+				if other.link == nil {
+					w.newLink(1 - side)
+				}
+				h.dialed = true
+				w.dial(side, lane)
+				if w.upTo(3) > 0 {
+					return true
+				}
+			}
+			if p.link != l {
+				return true
+			}
+		}
+	}
+	return some
+}
+
+// checkSettled checks that everything has arrived and nothing is left over.
+func (w *world) checkSettled() {
+	for i := range w.old {
+		if !w.old[i].check() {
+			w.failf("the bytes of a writer of an earlier connection have changed")
+		}
+	}
+	for _, p := range w.procs {
+		l := p.link
+		if l == nil {
+			continue
+		}
+		if len(l.active)+len(l.announced) > 0 && !l.bye {
+			w.failf("%d transfers and %d announcements are left", len(l.active), len(l.announced))
+		}
+		peer := w.truth[l.names.Peer]
+		if peer != nil && !peer.ended {
+			w.checkAll(l.truth)
+			w.checkAll(peer)
+			if len(l.open) > 0 && w.procs[1-p.side].link != nil && !w.procs[1-p.side].link.bye {
+				w.failf("%d grants are left", len(l.open))
+			}
+		}
+		for _, h := range l.lanes {
+			if h.out.Trim(); h.out.Memory() > 2*idleMax {
+				w.failf("an idle lane keeps %d bytes", h.out.Memory())
+			}
+		}
+	}
+}
+
+// Random histories keep what the package promises. SEARCH is their number.
+func TestSearch(t *testing.T) {
+	n := 10_000
+	if s := os.Getenv("SEARCH"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seed := range uint64(n) {
+		if w := history(seed, stepsMax, false); w.err != nil {
+			fail(t, seed)
+		}
+	}
+}
+
+// fail reports the shortest failing beginning of a history.
+func fail(t *testing.T, seed uint64) {
+	t.Helper()
+	for most := range stepsMax + 1 {
+		if w := history(seed, most, true); w.err != nil {
+			for i, s := range w.trace {
+				t.Logf("%3d %s", i, s)
+			}
+			t.Fatalf("history %d after %d steps: %v", seed, most, w.err)
+		}
+	}
+}
