@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // limit is the time for a query to return data, or for an alert to fire.
@@ -171,12 +171,7 @@ func startPrometheus(t *testing.T, target string, flags ...string) *prometheus {
 			t.Fatal(err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := testhost.FreePort(t)
 	stderr := process(t, dir, nil, "prometheus", append(flags, "--config.file=prometheus.yml", "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)...)
 	drain(t, stderr, "Server is ready to receive web requests")
 	return &prometheus{"http://" + addr}

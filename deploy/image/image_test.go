@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"go/version"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testbuild"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
@@ -257,12 +257,7 @@ func TestImage(t *testing.T) {
 	if out := own.run(t, "run", "-n", "2", "--", "nexar", "bench", "--op", "barrier", "--iters", "3"); !strings.Contains(out, "0 wrong elements") {
 		t.Errorf("nexar run prints\n%s", out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	address := testhost.FreePort(t)
 	for _, dir := range []string{"/var/lib/nexar", "/data/seed"} { // on the root; on a volume of another group
 		seed, out := own.start(t.Context(), t, "seed", "--world", "1", "--listen", address, "--state-dir", dir)
 		if err := seed.Wait(); err == nil || !strings.Contains(out.String(), "make "+dir+" a directory that this user can write to; in a container, mount a volume there") {

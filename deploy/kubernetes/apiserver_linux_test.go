@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
@@ -39,18 +40,6 @@ type apiServer struct {
 	url, token string
 	etcd, kube testlog.Buffer
 	failed     atomic.Pointer[string] // that a program has ended
-}
-
-// freePort returns a port that is free at present.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 // startAPIServer starts the programs that the script install has built.
@@ -79,8 +68,9 @@ func startAPIServer(t *testing.T) *apiServer {
 	); err != nil {
 		t.Fatal(err)
 	}
-	store, peers, port := "http://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t), freePort(t)
-	s.url = "https://127.0.0.1:" + port
+	store, peers, addr := "http://"+testhost.FreePort(t), "http://"+testhost.FreePort(t), testhost.FreePort(t)
+	_, port, _ := net.SplitHostPort(addr)
+	s.url = "https://" + addr
 	run := func(output *testlog.Buffer, program string, args ...string) {
 		t.Helper()
 		cmd := exec.Command(filepath.Join(programs, program), args...)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/shm"
 )
@@ -67,13 +68,13 @@ func runScripts(t *testing.T, dir string) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			testscript.RunT(scriptTest{t}, scriptParams(file, scriptTimeout))
+			testscript.RunT(scriptTest{t}, scriptParams(t, file, scriptTimeout))
 		})
 	}
 }
 
 // scriptParams are the parameters of a script that begins now.
-func scriptParams(file string, timeout time.Duration) testscript.Params {
+func scriptParams(t *testing.T, file string, timeout time.Duration) testscript.Params {
 	return testscript.Params{
 		Files:    []string{file},
 		Deadline: time.Now().Add(timeout),
@@ -83,13 +84,20 @@ func scriptParams(file string, timeout time.Duration) testscript.Params {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"waitfor":  waitFor,
-			"freeport": freePort,
-			"status":   status,
-			"gone":     gone,
-			"shows":    shows,
-			"resize":   resize,
-			"json":     isJSON,
+			"waitfor": waitFor,
+			"freeport": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 1 {
+					ts.Fatalf("usage: freeport VARIABLE")
+				}
+				_, port, err := net.SplitHostPort(testhost.FreePort(t))
+				ts.Check(err)
+				ts.Setenv(args[0], port)
+			},
+			"status": status,
+			"gone":   gone,
+			"shows":  shows,
+			"resize": resize,
+			"json":   isJSON,
 		},
 	}
 }
@@ -142,17 +150,6 @@ func resize(ts *testscript.TestScript, neg bool, args []string) {
 	n, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), n))
-}
-
-// freePort sets a variable to a UDP port that is free: "freeport VARIABLE".
-func freePort(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: freeport VARIABLE")
-	}
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	ts.Check(err)
-	ts.Setenv(args[0], strconv.Itoa(c.LocalAddr().(*net.UDPAddr).Port))
-	ts.Check(c.Close())
 }
 
 // status runs a command that must exit with a status: "status 3 nexar run …".

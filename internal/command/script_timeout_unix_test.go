@@ -50,7 +50,7 @@ func TestScriptTimeout(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					testscript.RunT(r, scriptParams(file, timeout))
+					testscript.RunT(r, scriptParams(t, file, timeout))
 				}()
 				select {
 				case <-ended:

@@ -5,11 +5,13 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // TestProcessEndedIsGentle: a process that accepts and cuts every connection, as one that is ending, is asked again after pauses that grow.
 func TestProcessEndedIsGentle(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", testhost.FreePort(t))
 	if err != nil {
 		t.Fatal(err)
 	}

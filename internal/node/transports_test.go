@@ -14,6 +14,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -142,7 +143,7 @@ func TestTCPOnly(t *testing.T) {
 
 // TestNoUDPSocket: with TCP alone no UDP socket is opened.
 func TestNoUDPSocket(t *testing.T) {
-	s, err := openSockets(t.Context(), "127.0.0.1:0", nil, names("tcp"), quic.Config{})
+	s, err := openSockets(t.Context(), testhost.FreePort(t), nil, names("tcp"), quic.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestUDPFiltered(t *testing.T) {
 	all := names("tcp", "quic")
 	swallow := func(addr string) string {
 		// A seed with a UDP socket that is never read.
-		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		tcp, err := net.Listen("tcp", testhost.FreePort(t))
 		if err != nil {
 			t.Fatal(err)
 		}

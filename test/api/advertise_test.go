@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
@@ -37,7 +37,7 @@ func TestAdvertiseOfAnotherNode(t *testing.T) {
 	_, cfg := oneSeed(t, func(*nexar.SeedConfig) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := cfg
-	first.Listen = freeAddr(t)
+	first.Listen = testhost.FreePort(t)
 	first.Advertise = first.Listen
 	done := make(chan error, 1)
 	go func() {
@@ -72,7 +72,7 @@ func TestRightAdvertise(t *testing.T) {
 				cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 			})
 			cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			cfg.Transports, cfg.Listen = transports, freeAddr(t)
+			cfg.Transports, cfg.Listen = transports, testhost.FreePort(t)
 			cfg.Advertise = cfg.Listen
 			if name == "unchecked" {
 				cfg.Advertise, cfg.AdvertiseUnchecked = "127.0.0.1:1", true
@@ -92,21 +92,5 @@ func TestRightAdvertise(t *testing.T) {
 				t.Errorf("the log has %q, want nothing", log.String())
 			}
 		})
-	}
-}
-
-// freeAddr returns an address whose port was free for UDP and TCP a moment ago.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	for {
-		c, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := c.LocalAddr().String()
-		c.Close()
-		if free("tcp", addr) {
-			return addr
-		}
 	}
 }

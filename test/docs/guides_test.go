@@ -5,7 +5,6 @@ package docs
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testlog"
 	"github.com/nexar-go/nexar/internal/testpeer"
 )
@@ -125,12 +125,7 @@ func runCommands(t *testing.T, dir, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, token := l.Addr().String(), nexar.NewToken()
-	l.Close()
+	seed, token := testhost.FreePort(t), nexar.NewToken()
 	var running []*script
 	for _, m := range shellMark.FindAllStringSubmatch(text, -1) {
 		local := strings.NewReplacer("10.0.0.1:7946", seed, "10.0.0.1", seed, "export NEXAR_CLUSTER_TOKEN=$(nexar token)", "export NEXAR_CLUSTER_TOKEN="+token, "=…", "="+token, "/path/to/clone", here, "--http 8080", "--http 0", "--metrics 9464", "--metrics 0", "127.0.0.1:8080", "127.0.0.1:…")

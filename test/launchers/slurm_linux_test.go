@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // A slurm is a Slurm cluster of one test. Its nodes n1, n2, … are daemons on this machine, each with its own hostname, process IDs and
@@ -88,11 +88,10 @@ func (s *slurm) configure(nodes, tasks int) {
 		"ReturnToService=2", "KillWait=1", "SlurmdTimeout=10", "AccountingStorageType=accounting_storage/none",
 		"JobAcctGatherType=jobacct_gather/none", "SlurmctldDebug=info", "SlurmdDebug=info",
 	}
-	ports := freePorts(s.t, nodes+1)
-	conf = append(conf, fmt.Sprintf("SlurmctldPort=%d", ports[nodes]))
+	conf = append(conf, "SlurmctldPort="+freePort(s.t))
 	names := fmt.Sprintf("127.0.0.1 %s\n", host)
 	for i := range nodes {
-		conf = append(conf, fmt.Sprintf("NodeName=%s NodeAddr=127.0.0.1 Port=%d CPUs=%d", nodeName(i), ports[i], tasks))
+		conf = append(conf, fmt.Sprintf("NodeName=%s NodeAddr=127.0.0.1 Port=%s CPUs=%d", nodeName(i), freePort(s.t), tasks))
 		names += nodeAddress(i) + " " + nodeName(i) + "\n" // Differs, since torchrun tells hosts apart by the names of addresses.
 	}
 	conf = append(conf, "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE")
@@ -111,25 +110,14 @@ func (s *slurm) write(name string, mode os.FileMode, content string) {
 	}
 }
 
-// freePorts returns ports that were free a moment ago. They are below those that systems give to clients, so that no connection takes one in between.
-func freePorts(t *testing.T, n int) (ports []int) {
+// freePort returns a port of testhost.FreePort.
+func freePort(t *testing.T) (port string) {
 	t.Helper()
-	for range 1000 {
-		i, err := rand.Int(rand.Reader, big.NewInt(12000))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+i.Int64()))
-		if err != nil {
-			continue // another program has it
-		}
-		defer l.Close() // All are open at a time, so that they differ.
-		if ports = append(ports, l.Addr().(*net.TCPAddr).Port); len(ports) == n {
-			return ports
-		}
+	_, port, err := net.SplitHostPort(testhost.FreePort(t))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("only %d free ports: expected %d", len(ports), n)
-	return nil
+	return port
 }
 
 // A daemon is a process of the cluster, with its descendants.

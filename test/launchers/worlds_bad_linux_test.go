@@ -36,7 +36,7 @@ func torchVars(rank, size int) []string {
 // master returns the variables that torchrun sets on all ranks.
 func master(t *testing.T) []string {
 	t.Helper()
-	return []string{"MASTER_ADDR=127.0.0.1", fmt.Sprint("MASTER_PORT=", freePorts(t, 1)[0]), "NEXAR_FORM_TIMEOUT_SECS=10", token()}
+	return []string{"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + freePort(t), "NEXAR_FORM_TIMEOUT_SECS=10", token()}
 }
 
 // says requires that an output matches a pattern.

@@ -2,13 +2,14 @@ package launchers
 
 import (
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // redirect are flags without which torchrun 1.13 fails with Python 3.11, as it cannot read their default.
@@ -35,7 +36,7 @@ func command(t *testing.T, args []string) *exec.Cmd {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	return net.JoinHostPort("127.0.0.1", fmt.Sprint(freePorts(t, 1)[0]))
+	return testhost.FreePort(t)
 }
 
 // Marks of worlds. All ranks of a host have the same attempt, and all ranks of a rendezvous the same port.

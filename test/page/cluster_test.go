@@ -4,7 +4,6 @@ package page
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/testhost"
 )
 
 // A job is a seed with a page, and its ranks.
@@ -32,22 +32,11 @@ type job struct {
 	ranks      []*exec.Cmd
 }
 
-// freePort returns an address of a port that was free a moment ago.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // startJob starts a job with a number of ranks, which pause between their calls.
 func startJob(t *testing.T, size int, pause time.Duration) *job {
 	t.Helper()
 	dir := t.TempDir()
-	j := &job{t: t, size: size, seed: freePort(t), http: freePort(t), metrics: freePort(t), orders: filepath.Join(dir, "orders")}
+	j := &job{t: t, size: size, seed: testhost.FreePort(t), http: testhost.FreePort(t), metrics: testhost.FreePort(t), orders: filepath.Join(dir, "orders")}
 	j.env = []string{"NEXAR_CLUSTER_TOKEN=" + nexar.NewToken(), "NEXAR_HEARTBEAT_TIMEOUT_SECS=60", "NEXAR_LISTEN=127.0.0.1:0"}
 	j.order("work")
 	output, err := os.Create(filepath.Join(dir, "output"))

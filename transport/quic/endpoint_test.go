@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -96,7 +97,7 @@ func TestResolve(t *testing.T) {
 // TestListen checks that the configured port is used, in UDP and TCP. Without the TCP
 // port the node works, and logs that.
 func TestListen(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	taken, err := net.Listen("tcp", testhost.FreePort(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/raftlog"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -45,7 +46,7 @@ func newCluster(t testing.TB, seeds, world int, change func(*Config)) *testClust
 		}
 	}
 	for i := range seeds {
-		c.trs[i] = c.listen("127.0.0.1:0")
+		c.trs[i] = c.listen(testhost.FreePort(t))
 		c.addrs = append(c.addrs, c.trs[i].Addr())
 	}
 	for i := range seeds {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -12,23 +11,13 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/transport"
 )
 
-// unusedAddr returns an address of loopback at which no process listens.
-func unusedAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestSeedsFindsTheOneThatLives(t *testing.T) {
 	s := newSeed(t, 1, nil)
-	d := client.Seeds{Addrs: []string{unusedAddr(t), unusedAddr(t), s.addr}, Dial: dialTLS}
+	d := client.Seeds{Addrs: []string{testhost.FreePort(t), testhost.FreePort(t), s.addr}, Dial: dialTLS}
 	session, err := d.Join(t.Context(), s.request(0))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +53,7 @@ func TestSeedsWaitsForTheSeed(t *testing.T) {
 }
 
 func TestSeedsNamesAllThatItTried(t *testing.T) {
-	a, b := unusedAddr(t), unusedAddr(t)
+	a, b := testhost.FreePort(t), testhost.FreePort(t)
 	d := client.Seeds{Addrs: []string{a, b}, Dial: dialTLS, Timeout: 300 * time.Millisecond, MinPause: time.Millisecond, MaxPause: time.Millisecond}
 	_, err := d.Join(t.Context(), client.Request{})
 	says(t, err, context.DeadlineExceeded, "no seed could be reached", a+" (nothing listens there)", b+" (nothing listens there)")
@@ -144,7 +133,7 @@ func TestSeedsDoesNotAskAgainAfterARefusal(t *testing.T) {
 
 func TestSeedsEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	d := client.Seeds{Addrs: []string{unusedAddr(t)}, Dial: func(context.Context, string) (transport.Conn, error) {
+	d := client.Seeds{Addrs: []string{testhost.FreePort(t)}, Dial: func(context.Context, string) (transport.Conn, error) {
 		cancel()
 		return nil, errors.New("connection refused")
 	}}

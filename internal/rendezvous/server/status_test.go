@@ -16,6 +16,7 @@ import (
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/testhost"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 )
@@ -295,7 +296,7 @@ func TestStatusNeedsTheToken(t *testing.T) {
 
 // A status request ends at a peer that is not a seed.
 func TestStatusWithoutASeed(t *testing.T) {
-	addr := unusedAddr(t)
+	addr := testhost.FreePort(t)
 	_, err := client.Seeds{Addrs: []string{addr}, Dial: dialTLS}.Status(t.Context(), pki.NewToken(), wire.JoinStatusRequest{})
 	says(t, err, nil, "no seed could be reached; is one running? "+addr+" (nothing listens there)")
 	_, err = client.Seeds{Addrs: []string{"10.0.0.1:7946"}, Dial: dialTLS}.Status(t.Context(), pki.Token{}, wire.JoinStatusRequest{})
