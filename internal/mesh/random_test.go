@@ -99,8 +99,11 @@ const (
 
 // inRandomWorlds calls f with several worlds of a topology, each in a bubble. WORLDS=1000 runs that many; FIRST=7 is the random seed of the
 // first.
-func inRandomWorlds(t *testing.T, name string, worlds uint64, f func(w *randomWorld)) {
+func inRandomWorlds(t *testing.T, name string, worlds uint64, few bool, f func(w *randomWorld)) {
 	t.Helper()
+	if few {
+		worlds /= 4
+	}
 	if n, err := strconv.ParseUint(os.Getenv(worldsVariable), 10, 64); err == nil {
 		worlds = n
 	}
@@ -348,16 +351,20 @@ func (w *randomWorld) run() {
 // TestRandomReleases: connections are released, closed when they are idle, and made again at random, while views change and ranks exchange
 // messages on a network with loss. No message is lost, repeated or out of order, no node counts as failed, and no connection is left.
 func TestRandomReleases(t *testing.T) {
-	inRandomWorlds(t, "full", randomSeeds, (*randomWorld).releases)
+	inRandomWorlds(t, "full", randomSeeds, testing.Short(), (*randomWorld).releases)
 }
 
 // TestRandomBreaks: as TestRandomReleases, but connections break as well. Each operation succeeds, or its error names a rank and says that
 // frames were lost. The next view works.
-func TestRandomBreaks(t *testing.T) { inRandomWorlds(t, "full", randomSeeds, (*randomWorld).breaks) }
+func TestRandomBreaks(t *testing.T) {
+	inRandomWorlds(t, "full", randomSeeds, testing.Short(), (*randomWorld).breaks)
+}
 
 // TestRandomKills: as TestRandomReleases, but a node dies. The operations of all others end with errors that name it, and the next view
 // works.
-func TestRandomKills(t *testing.T) { inRandomWorlds(t, "full", randomSeeds, (*randomWorld).kills) }
+func TestRandomKills(t *testing.T) {
+	inRandomWorlds(t, "full", randomSeeds, testing.Short(), (*randomWorld).kills)
+}
 
 // releases is a world of TestRandomReleases.
 func (w *randomWorld) releases() {

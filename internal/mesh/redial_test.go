@@ -413,7 +413,11 @@ func TestIdleLinkOfAWaitingRank(t *testing.T) {
 // repeated or out of order.
 func TestIdleRaces(t *testing.T) {
 	const messages = 60
-	for seed := range uint64(20) {
+	worlds := uint64(20)
+	if testing.Short() {
+		worlds = 5
+	}
+	for seed := range worlds {
 		inBubble(t, demandNodes, func(w *world) {
 			w.watches, w.idle = 1, 200*time.Millisecond
 			w.form()

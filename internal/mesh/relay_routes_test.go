@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/topology"
 )
 
@@ -118,6 +119,7 @@ func (w *changingWorld) walk(from, to membership.NodeID) (made int, err error) {
 // TestRoutesWhileViewChanges: after deaths, when all nodes have the next view and none has a link that is new in it, frames
 // reach all nodes that the links of the view before connect.
 func TestRoutesWhileViewChanges(t *testing.T) {
+	require.NoRace(t, "it starts no goroutine")
 	random := rand.New(rand.NewPCG(22, 64))
 	for _, name := range []string{"k-regular:2", "k-regular:3", "k-regular:4", "hypercube"} {
 		topo, err := topology.Parse(name)

@@ -1,3 +1,5 @@
+//race:none it starts no goroutine
+
 package top
 
 import (

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/metrics/timeline"
 	"github.com/nexar-go/nexar/nexartest"
 	"github.com/nexar-go/nexar/trace"
@@ -375,14 +376,11 @@ func TestLargeGroup(t *testing.T) {
 	}
 }
 
-// TestLarge: 1,000 collectives (100 with -short) of each of 512 ranks, which wait for each other, take at most 50 MB, as plain JSON. The Writer keeps few of
+// TestLarge: 1,000 collectives of each of 512 ranks, which wait for each other, take at most 50 MB, as plain JSON. The Writer keeps few of
 // them at any time.
 func TestLarge(t *testing.T) {
-	const ranks, perPoll = 512, 20
-	polls := 50
-	if testing.Short() {
-		polls = 5
-	}
+	require.NoRace(t, "it starts no goroutine")
+	const ranks, perPoll, polls = 512, 20, 50
 	var plain, compressed counter
 	z := gzip.NewWriter(&compressed)
 	w := timeline.NewWriter(io.MultiWriter(&plain, z))

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // TestAlike: the program of a rank is the same if only the plans are made that it needs.
@@ -39,6 +40,7 @@ func TestAlike(t *testing.T) {
 // TestAlikeSchedules: for every size and root, all ranks but the root post as often and as many chunks. So a schedule of few ranks has the limits of
 // one of all.
 func TestAlikeSchedules(t *testing.T) {
+	require.NoRace(t, "it starts no goroutine")
 	type limits struct {
 		posts, units int
 		single       bool
