@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -190,6 +191,7 @@ func TestUnreadAnswers(t *testing.T) {
 
 // A peer with more pending short answers than it could request has broken the protocol.
 func TestTooManyReplies(t *testing.T) {
+	require.NoRace(t, "it counts up to a limit")
 	broken := make(chan error, 2)
 	s, x := newRawPeer(t, Config{Broken: func(_ int, err error) { broken <- err }})
 	waits, pass := s.port.(*port).block()

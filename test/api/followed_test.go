@@ -9,16 +9,15 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
 // TestManyStarted: a StartRecv, StartSend or StartExchange that waits for another rank takes about 1 KB and no goroutine, whether its
 // context can end or not. All end with their context, and the receives leave the communicator usable.
 func TestManyStarted(t *testing.T) {
-	many := 100_000
-	if testing.Short() {
-		many = 10_000
-	}
+	require.NoRace(t, "it counts memory")
+	const many = 100_000
 	bytesMax := map[string]int{"recv": 1000, "recv any": 1000, "send": 1200, "exchange": 1200}
 	type start = func(ctx context.Context, c *nexar.Comm, i int, x []byte) *nexar.Handle
 	for name, start := range map[string]start{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // leave is a Leave.
@@ -65,6 +66,7 @@ func TestLeaveWithoutLoop(t *testing.T) {
 
 // TestLeaveTimeout: the timeout of a collective names the rank in Leave with its call.
 func TestLeaveTimeout(t *testing.T) {
+	require.NoRace(t, "an hour of fake time is millions of timers, and other tests have the same goroutines")
 	err := inWorld(t, nil, leaveSlowly, sum)[1]
 	late, ok := errors.AsType[*nexar.TimeoutError](err)
 	if !ok || len(late.Late) != 1 || late.Late[0].Rank != 0 || !late.Late[0].Active || late.Late[0].Call.Op != "leave" {

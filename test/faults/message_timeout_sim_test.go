@@ -17,6 +17,7 @@ import (
 // communicator usable. A send ends after 30 minutes, with the communicator. The errors have the
 // calls of the other rank.
 func TestMessageTimeout(t *testing.T) {
+	require.NoRace(t, "an hour of fake time is millions of timers, and other tests have the same goroutines")
 	stalledLocal(t, 2, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
 		c := comms[0]
 		check := func(op string, begun time.Time, err error) {

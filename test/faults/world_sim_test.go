@@ -152,6 +152,7 @@ func TestEpochsInDeadlock(t *testing.T) {
 
 // TestEpochsTimeout: the timeout of a collective names the rank in Epochs with its call. Its loop has a deadline, so it is in no deadlock.
 func TestEpochsTimeout(t *testing.T) {
+	require.NoRace(t, "an hour of fake time is millions of timers, and other tests have the same goroutines")
 	limited := func(ctx context.Context, n *nexar.Node) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Hour)
 		defer cancel()
