@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/kernel"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -56,6 +57,7 @@ func TestManyOperations(t *testing.T) {
 
 // TestSmallOperationsDoNotAllocate: all-reduces of 8 bytes allocate nothing in the long run.
 func TestSmallOperationsDoNotAllocate(t *testing.T) {
+	require.NoRace(t, "it counts allocations")
 	const n, warm, count = 2, 500, 10_000
 	w := newWorld(t, n, overMem, Config{})
 	var before, after runtime.MemStats

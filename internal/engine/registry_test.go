@@ -120,6 +120,7 @@ func TestKeptFramesAreCountedOff(t *testing.T) {
 // TestClosedCommunicators: peers are told of each communicator that is closed. The last ones are
 // remembered, and late frames for them are dropped.
 func TestClosedCommunicators(t *testing.T) {
+	require.NoRace(t, "it counts up to a limit")
 	w, peers, lost := newFakePeers(t, 2)
 	e, p := w.engines[0], peers[1]
 	for id := range uint64(closedKeepMax + 100) {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // TestLossDetector feeds counters of sockets, one sample every 250 ms.
@@ -130,6 +132,7 @@ func TestSpuriousRetransmissions(t *testing.T) {
 
 // TestCopyRing compares a copyRing with a slice of all bytes.
 func TestCopyRing(t *testing.T) {
+	require.NoRace(t, "it starts no goroutine")
 	var r copyRing
 	var all []byte
 	next := counting()

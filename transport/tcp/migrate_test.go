@@ -225,6 +225,9 @@ func migrateConstantly(t testing.TB, node *testNode) {
 // TestConformanceMigrating checks that pipes that migrate all the time keep the contract.
 func TestConformanceMigrating(t *testing.T) {
 	for name, cfg := range variants() {
+		if testing.Short() && name == "Plain" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			transporttest.Run(t, func(tb testing.TB, n int) transporttest.Cluster {
 				ca := newTestCA(tb)

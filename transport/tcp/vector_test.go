@@ -96,11 +96,14 @@ func TestBatch(t *testing.T) {
 // TestWriteVectoredInterrupted checks that a deadline stops WriteVectored at the byte
 // that it reports.
 func TestWriteVectoredInterrupted(t *testing.T) {
+	total := 40 << 20
+	if testing.Short() {
+		total /= 2
+	}
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
 		dialed, accepted := connect(t, nodes[0], nodes[1])
 		s, r := pipeBetween(t, dialed, accepted)
-		const total = 40 << 20
 		reading := inBackground(t, "the reader", func() {
 			expect := counting()
 			for got := 0; got < total; {
