@@ -412,8 +412,8 @@ func TestLarge(t *testing.T) {
 	}
 	t.Logf("%d operations: %.1f MB, compressed %.1f MB; heap %.1f MB after a fifth, %.1f MB at the end", ranks*perPoll*polls,
 		float64(plain)/1e6, float64(compressed)/1e6, float64(before.HeapAlloc)/1e6, float64(after.HeapAlloc)/1e6)
-	if most := counter(50_000_000 * polls / 50); plain > most {
-		t.Errorf("the file has %d bytes, want at most %d: 50 MB for 1,000 collectives", plain, most)
+	if plain > 50_000_000 {
+		t.Errorf("the file has %d bytes, want at most 50 MB", plain)
 	}
 	if after.HeapAlloc > before.HeapAlloc+20e6 {
 		t.Errorf("the heap has grown from %d to %d bytes", before.HeapAlloc, after.HeapAlloc)
