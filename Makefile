@@ -62,7 +62,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds search survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -185,6 +185,10 @@ trials: ## run all trials of the tests with many: collectives, those of NCCL too
 
 worlds: ## simulate a million worlds in which nodes, hosts and links fail
 	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/membership
+
+search: ## make a million random histories of the two sides of a lane, visit every state of small ones, plant faults, and write docs/results/lanes.txt
+	@printf 'Lanes of a link in a model (make search): the connections of two sides are cut at any byte, replaced, proposed by both\nand seen as closed by one side only, while frames, grants, transfers and goodbyes are on their way.\n\n' >docs/results/lanes.txt
+	SEARCH=1000000 MUTANTS=all REPORT=$(CURDIR)/docs/results/lanes.txt go test -count=1 -timeout 2h -run 'TestSearch|TestEveryState|TestMutants' ./internal/link/lane
 
 survivals: ## measure how soon survivors of a kill continue, in SURVIVALS=100 worlds, and write docs/results/survivals.txt
 	@cd test/cluster && SURVIVALS=$(SURVIVALS) REPORT=$(CURDIR)/docs/results/survivals.txt go test -count=1 -timeout 2h -run '^TestSurvive$$'

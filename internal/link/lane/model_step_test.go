@@ -45,7 +45,7 @@ var kindNames = [kinds]string{
 type step struct {
 	kind     kind
 	side, at int8
-	keep     [2]int8 // of a cut in an exhaustive search: messages that still arrive at each side; -1 for all
+	keep     [2]int8 // of a cut in an exhaustive search: messages that still arrive at each side
 	pair     *pair
 }
 
@@ -67,6 +67,9 @@ func (w *world) steps(faults bool) []step {
 			continue
 		}
 		for lane, h := range l.lanes {
+			if lane == 0 && w.rnd == nil {
+				continue // An exhaustive search has one lane.
+			}
 			if w.limits.frames > 0 && !l.bye {
 				add(stepNote, side, lane, nil)
 			}
@@ -89,10 +92,10 @@ func (w *world) steps(faults bool) []step {
 			if h.at != nil && !h.halting && !h.in.IsStated() {
 				add(stepAck, side, lane, nil)
 			}
-			if faults && h.at != nil && !h.halting {
+			if faults && w.rnd != nil && h.at != nil && !h.halting {
 				add(stepBeat, side, lane, nil)
 			}
-			if faults {
+			if faults && w.rnd != nil {
 				add(stepTrim, side, lane, nil)
 			}
 		}
@@ -123,7 +126,7 @@ func (w *world) steps(faults bool) []step {
 	}
 	for _, p := range w.conns {
 		if faults && w.limits.cuts > 0 && !p.cut {
-			add(stepCut, 0, 0, p)
+			list = w.cuts(list, p)
 		}
 		for side, e := range p.ends {
 			for pipe, b := range e.in {
@@ -149,6 +152,50 @@ func (w *world) steps(faults bool) []step {
 	}
 	w.room = list
 	return list
+}
+
+// cuts adds the cuts of a connection: one if it is cut at random, or one for each number of messages that still arrive.
+func (w *world) cuts(list []step, p *pair) []step {
+	n := [2]int{}
+	if w.rnd == nil {
+		n = [2]int{len(p.ends[0].messages()), len(p.ends[1].messages())}
+	}
+	for i := range n[0] + 1 {
+		for j := range n[1] + 1 {
+			list = append(list, step{kind: stepCut, keep: [2]int8{int8(i), int8(j)}, pair: p})
+		}
+	}
+	return list
+}
+
+// messages returns the pipes of the messages on their way to an end, with their ends in the pipe.
+func (e *end) messages() (list [][2]int) {
+	for pipe, b := range e.in {
+		at := 0
+		if pipe > 0 && e.segment[pipe].isSet {
+			at = e.segment[pipe].left
+			list = append(list, [2]int{pipe, at})
+		}
+		for at < len(b) {
+			at += messageSize(b[at:])
+			list = append(list, [2]int{pipe, at})
+		}
+	}
+	return list
+}
+
+// messageSize returns the length of the first message of a pipe.
+func messageSize(b []byte) int {
+	switch b[0] {
+	case frameOpening:
+		_, n := parseOpening(b)
+		return n
+	case frameAck, frameFinished:
+		return 9
+	case frameSegment:
+		return segmentHeader + int(b[17])
+	}
+	return numberedHead + 2 + int(binary.LittleEndian.Uint16(b[numberedHead:]))
 }
 
 // isOver reports whether nothing happens on a connection any more.
@@ -204,13 +251,19 @@ func (w *world) do(s step) bool {
 		t, n := h.out.Next()
 		h.at.write = held{t, n, slices.Concat(t, n)}
 		h.at.holds = true
+		if w.rnd == nil { // A write is one step.
+			w.release(h.at, len(t)+len(n), true)
+		}
 	case stepEndWrite:
 		e := s.pair.ends[side]
 		w.release(e, w.upTo(len(e.write.copied)), w.isCurrent(e))
 	case stepRead:
 		return w.read(s.pair.ends[side], at)
 	case stepSegment:
-		w.segment(l, l.lanes[1].at, at)
+		e := l.lanes[1].at
+		if w.segment(l, e, at); w.rnd == nil {
+			w.endSegment(e, at)
+		}
 	case stepEndSegment:
 		w.endSegment(s.pair.ends[side], at)
 	case stepStopped:
@@ -265,7 +318,7 @@ func (w *world) isCurrent(e *end) bool {
 func (w *world) lose(e *end) {
 	w.close(e)
 	if l := e.of.link; l != nil {
-		w.apply(l, e.pair.lane, l.lanes[e.pair.lane].session.Lost(&e.conn))
+		l.lanes[e.pair.lane].session.Lost(&e.conn)
 	}
 }
 
@@ -273,12 +326,17 @@ func (w *world) lose(e *end) {
 func (w *world) cut(p *pair, keep [2]int8) {
 	p.cut = true
 	for side, e := range p.ends {
-		for pipe := range e.in {
-			if w.rnd != nil {
-				e.in[pipe] = e.in[pipe][:w.rnd.IntN(len(e.in[pipe])+1)]
-			} else if keep[side] == 0 {
-				e.in[pipe] = nil
+		var n [3]int
+		if w.rnd == nil {
+			for _, m := range e.messages()[:keep[side]] {
+				n[m[0]] = m[1]
 			}
+		}
+		for pipe, b := range e.in {
+			if w.rnd != nil {
+				n[pipe] = w.rnd.IntN(len(b) + 1)
+			}
+			e.in[pipe] = b[:n[pipe]]
 		}
 	}
 }

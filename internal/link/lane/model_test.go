@@ -42,8 +42,7 @@ type sink struct {
 	Grant
 	writes            []int // number of writes of each byte
 	filled, withdrawn bool
-	sender            ID // the link that has a transfer for it
-	recalled          bool
+	recalled          bool // the transfer for it
 }
 
 // A proc is a process.

@@ -16,8 +16,7 @@ type mutant struct{ name, file, old, planted string }
 func mutants() []mutant {
 	return []mutant{
 		{"numbers are stated while readers run", "session.go", "if !s.halting {\n\t\ts.state(a)", "if true {\n\t\ts.state(a)"},
-		{"readers are not stopped when a connection is replaced", "session.go", "\ts.halt(a)\n\tif", "\tif"},
-		{"readers are not stopped when a connection ends", "session.go", "\t\ts.halt(&a)\n", ""},
+		{"readers are not stopped when a connection is replaced", "session.go", "s.halting, a.Stop = true, true", "_ = a"},
 		{"an earlier connection stays open", "session.go", "a.Close = s.conn\n\t}\n\ts.conn, s.promised", "a.Close = nil\n\t}\n\ts.conn, s.promised"},
 		{"a proposal of an equal generation counts", "session.go", "return b.ours != c.ours && c.ours == s.larger", "return b.ours != c.ours"},
 		{"an older proposal counts", "session.go", "if !s.less(s.promised, b) {", "if s.phase == opened && !s.less(s.promised, b) {"},
@@ -34,7 +33,7 @@ func mutants() []mutant {
 		{"a later link of the peer is ignored", "session.go", "o.From.Incarnation == peer.Incarnation && o.From.Link < peer.Link:", "o.From.Incarnation == peer.Incarnation:"},
 		{"any end of the peer ends the link", "session.go", "if o.To == s.names.Self && o.From == s.names.Peer {", "if true {"},
 		{"the end of the peer is ignored", "session.go", "if o.To == s.names.Self && o.From == s.names.Peer {", "if false {"},
-		{"a lost connection stays the current one", "session.go", "\tif c == s.conn {\n\t\ts.conn, s.phase, s.theirs = nil, none, Opening{}\n\t\ts.halt", "\tif c == s.conn {\n\t\ts.halt"},
+		{"a lost connection stays the current one", "session.go", "\tif c == s.conn {\n\t\ts.conn, s.phase, s.theirs = nil, none, Opening{}\n\t}\n}", "}"},
 		{"the tombstone does not know what was received", "opening.go", "To: o.From, Received: t.Received", "To: o.From"},
 		{"frames are repeated from the acknowledgement", "out.go", "o.written, o.batch = position, position\n", "o.written, o.batch = o.acked, o.acked\n"},
 		{"a new connection goes on where the earlier one was", "out.go", "o.written, o.batch = position, position\n", "o.written = max(o.written, position); o.batch = max(o.batch, position)\n"},
@@ -72,6 +71,7 @@ func TestMutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := 0
 	for _, m := range mutants() {
 		source, err := os.ReadFile(m.file)
 		if err != nil {
@@ -94,7 +94,7 @@ func TestMutants(t *testing.T) {
 			write(t, changed, strings.Replace(string(source), m.old, m.planted, 1))
 			write(t, filepath.Join(temp, "overlay.json"), string(overlay))
 			run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-timeout=5m", "-overlay", filepath.Join(temp, "overlay.json"), ".")
-			run.Env = append(os.Environ(), "MUTANT="+m.name, "SEARCH=60000")
+			run.Env = append(os.Environ(), "MUTANT="+m.name, "SEARCH=30000", "REPORT=")
 			out, err := run.CombinedOutput()
 			switch {
 			case err == nil:
@@ -102,9 +102,13 @@ func TestMutants(t *testing.T) {
 			case strings.Contains(string(out), "[build failed]"):
 				t.Errorf("does not compile:\n%s", out)
 			default:
+				found++
 				t.Log(cause(string(out)))
 			}
 		})
+	}
+	if found > 0 {
+		report(t, "planted faults %d of %d found", found, len(mutants()))
 	}
 }
 
@@ -118,7 +122,8 @@ func write(t *testing.T, name, text string) {
 // cause returns the last line of the output of a test that names a fault.
 func cause(out string) string {
 	for _, line := range strings.Split(out, "\n") {
-		if strings.Contains(line, "steps: ") || strings.HasPrefix(line, "panic: ") || strings.Contains(line, "_test.go") && !strings.Contains(line, "(side") {
+		if strings.Contains(line, " steps: ") || strings.Contains(line, " states: ") || strings.HasPrefix(line, "panic: ") ||
+			strings.Contains(line, "_test.go") && !strings.Contains(line, "search_test.go") {
 			return strings.TrimSpace(line)
 		}
 	}

@@ -97,16 +97,11 @@ func (s *Session) promise(a *Action, c *Conn, b ballot, theirs Opening) {
 		a.Close = s.conn
 	}
 	s.conn, s.promised, s.phase, s.theirs = c, b, stopping, theirs
-	s.halt(a)
-	if !s.halting {
-		s.state(a)
-	}
-}
-
-// halt makes the caller stop the readers if they may run.
-func (s *Session) halt(a *Action) {
 	if s.reading && !s.halting {
 		s.halting, a.Stop = true, true
+	}
+	if !s.halting {
+		s.state(a)
 	}
 }
 
@@ -161,13 +156,11 @@ func (s *Session) drop(a *Action) {
 // isPeer reports whether id can be the peer of the link.
 func (s *Session) isPeer(id ID) bool { return s.names.Peer.IsZero() || id == s.names.Peer }
 
-// Lost notes that a connection has ended.
-func (s *Session) Lost(c *Conn) (a Action) {
+// Lost notes that a connection has ended. Its readers are stopped before the next one opens.
+func (s *Session) Lost(c *Conn) {
 	if c == s.conn {
 		s.conn, s.phase, s.theirs = nil, none, Opening{}
-		s.halt(&a)
 	}
-	return a
 }
 
 // Works reports whether the lane has a connection.
