@@ -1,6 +1,9 @@
 package lane
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 const (
 	// chunkMin and chunkMax bound the buffers of an Out, except for frames that are longer.
@@ -19,7 +22,8 @@ const (
 // buffer is reused only if no writer can hold it. After Resume the writer of the earlier connection may still hold bytes. It
 // must not call Wrote.
 type Out struct {
-	chunks []chunk // the oldest first; frames are appended to the last
+	tail   chunk   // to which frames are appended
+	older  []chunk // the oldest first
 	spares [][]byte
 	spare  int // bytes of spares
 
@@ -49,24 +53,19 @@ func (c *chunk) end() uint64 { return c.start + uint64(len(c.bytes)) }
 // Buffer returns the buffer to which the caller appends whole numbered frames for Commit. It has room for n more bytes; with
 // a larger frame append makes a new one.
 func (o *Out) Buffer(n int) []byte {
-	if k := len(o.chunks); k > 0 {
-		if b := o.chunks[k-1].bytes; cap(b)-len(b) >= n {
-			return b
-		}
+	if b := o.tail.bytes; cap(b)-len(b) >= n {
+		return b
 	}
 	return o.grow(n)
 }
 
-// grow adds a chunk with room for n bytes.
+// grow begins a chunk with room for n bytes.
 func (o *Out) grow(n int) []byte {
-	size := chunkMin
-	if k := len(o.chunks); k > 0 {
-		tail := &o.chunks[k-1]
-		size = max(size, min(2*cap(tail.bytes), chunkMax))
-		if len(tail.bytes) == 0 {
-			o.recycle(*tail)
-			o.chunks = o.chunks[:k-1]
-		}
+	size := max(chunkMin, min(2*cap(o.tail.bytes), chunkMax))
+	if len(o.tail.bytes) > 0 {
+		o.older = append(o.older, o.tail)
+	} else {
+		o.recycle(o.tail)
 	}
 	var b []byte
 	for i, s := range o.spares {
@@ -80,7 +79,7 @@ func (o *Out) grow(n int) []byte {
 	if b == nil {
 		b = make([]byte, 0, max(n, size))
 	}
-	o.chunks = append(o.chunks, chunk{bytes: b, start: o.end})
+	o.tail = chunk{bytes: b, start: o.end}
 	return b
 }
 
@@ -96,9 +95,8 @@ func (o *Out) recycle(c chunk) {
 
 // Commit adds the frames that the caller has appended to the result of Buffer.
 func (o *Out) Commit(b []byte) {
-	tail := &o.chunks[len(o.chunks)-1]
-	o.end += uint64(len(b) - len(tail.bytes))
-	tail.bytes = b
+	o.end += uint64(len(b) - len(o.tail.bytes))
+	o.tail.bytes = b
 }
 
 // Transient adds whole frames of the current connection. They are written before numbered frames that no write has begun.
@@ -112,7 +110,10 @@ func (o *Out) Next() (transient, numbered []byte) {
 		o.lent = len(transient)
 	}
 	if o.written < o.end {
-		c := o.find(o.written)
+		c := &o.tail
+		if o.written < c.start {
+			c = o.find(o.written)
+		}
 		if o.written == o.batch {
 			o.batch = c.end()
 			o.high = max(o.high, o.batch)
@@ -123,13 +124,13 @@ func (o *Out) Next() (transient, numbered []byte) {
 	return transient, numbered
 }
 
-// find returns the chunk with the byte at a position before end.
+// find returns the older chunk with the byte at a position.
 func (o *Out) find(position uint64) *chunk {
-	i := len(o.chunks) - 1
-	for o.chunks[i].start > position {
+	i := len(o.older) - 1
+	for o.older[i].start > position {
 		i--
 	}
-	return &o.chunks[i]
+	return &o.older[i]
 }
 
 // Wrote notes that the connection has taken the first n bytes of the result of Next. It returns an error if the peer has
@@ -192,22 +193,17 @@ func (o *Out) Ack(position uint64) error {
 // release forgets the bytes before a position.
 func (o *Out) release(position uint64) {
 	o.acked = position
-	for len(o.chunks) > 1 && o.chunks[0].end() <= position {
-		o.recycle(o.chunks[0])
-		n := copy(o.chunks, o.chunks[1:])
-		o.chunks[n] = chunk{}
-		o.chunks = o.chunks[:n]
+	for len(o.older) > 0 && o.older[0].end() <= position {
+		o.recycle(o.older[0])
+		o.older = slices.Delete(o.older, 0, 1)
 	}
 	if position < o.end || o.writing || o.written < o.end {
 		return
 	}
-	if k := len(o.chunks); k > 0 {
-		tail := &o.chunks[k-1]
-		if tail.start = o.end; tail.held || cap(tail.bytes) > sparesMax {
-			tail.bytes, tail.held = nil, false
-		}
-		tail.bytes = tail.bytes[:0]
+	if o.tail.held || cap(o.tail.bytes) > sparesMax {
+		o.tail = chunk{}
 	}
+	o.tail.bytes, o.tail.start = o.tail.bytes[:0], o.end
 }
 
 // Resume begins a new connection. The peer has received all bytes before a position: they are acknowledged, and Next
@@ -220,9 +216,10 @@ func (o *Out) Resume(position uint64) error {
 		return fmt.Errorf("lane: the peer opens a connection at byte %d, and it has acknowledged %d", position, o.acked)
 	}
 	if o.writing {
-		for i := range o.chunks {
-			o.chunks[i].held = true
+		for i := range o.older {
+			o.older[i].held = true
 		}
+		o.tail.held = true
 		o.transient = nil
 	}
 	o.transient, o.passed, o.lent, o.writing, o.lasting = o.transient[:0], 0, 0, false, false
@@ -242,8 +239,8 @@ func (o *Out) Kept() int { return int(o.end - o.acked) }
 
 // Memory returns the size of all buffers.
 func (o *Out) Memory() int {
-	n := o.spare + cap(o.transient)
-	for _, c := range o.chunks {
+	n := o.spare + cap(o.transient) + cap(o.tail.bytes)
+	for _, c := range o.older {
 		n += cap(c.bytes)
 	}
 	return n
@@ -258,9 +255,7 @@ func (o *Out) Trim() {
 	if cap(o.transient) > idleMax && len(o.transient) == 0 {
 		o.transient = nil
 	}
-	for _, c := range o.chunks {
-		if cap(c.bytes) > idleMax {
-			o.chunks = nil // The lane is empty, so this is its only chunk.
-		}
+	if cap(o.tail.bytes) > idleMax {
+		o.tail = chunk{start: o.end}
 	}
 }
