@@ -30,6 +30,7 @@ ATTACK_TIME ?= 20m
 ATTACK_SEED ?=
 ATTACK_ONLY ?=
 PAGE_SCREENSHOTS ?=
+WATCH ?= 256
 ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/link
 # RACELESS prints the packages without a test for the race detector: a test file has the line "//race:none REASON".
 RACELESS := grep -rl --include='*_test.go' '^//race:none ' . | sed -E 's,^\.(.*)/[^/]*$$,github.com/nexar-go/nexar\1,'
@@ -62,7 +63,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published api model trials worlds search survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -133,6 +134,9 @@ netns: ## run the tests of whole clusters, including those with several hosts (n
 page: ## run the tests of the page in Chromium with pictures in PAGE_SCREENSHOTS=folder, and make the picture of the README
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo 'no Chromium is installed: apt-get install chromium'; exit 1; }
 	NEXAR_REQUIRE=chromium PAGE_SCREENSHOTS='$(PAGE_SCREENSHOTS)' PAGE_PICTURE='$(CURDIR)/docs/page.png' go test -count=1 -v ./test/page
+
+watch: ## read the page and the metrics of a job of WATCH=256 ranks, stop a rank, and make a deadlock
+	WATCH=$(WATCH) go test -count=1 -timeout 20m -run '^TestMany$$' -v ./test/page
 
 launchers: ## get the launchers (test/launchers/install), run programs that they start, as root, and write docs/launchers.md
 	test/launchers/install

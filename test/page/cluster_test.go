@@ -32,8 +32,8 @@ type job struct {
 	ranks      []*exec.Cmd
 }
 
-// startJob starts a job with a number of ranks, which pause between their calls.
-func startJob(t *testing.T, size int, pause time.Duration) *job {
+// startJob starts a job with a number of ranks, which pause between their calls. Processes have up to each ranks, the first one has one.
+func startJob(t *testing.T, size, each int, pause time.Duration) *job {
 	t.Helper()
 	dir := t.TempDir()
 	j := &job{t: t, size: size, seed: testhost.FreePort(t), http: testhost.FreePort(t), metrics: testhost.FreePort(t), orders: filepath.Join(dir, "orders")}
@@ -46,9 +46,12 @@ func startJob(t *testing.T, size int, pause time.Duration) *job {
 	j.output = output
 	j.startSeed(dir)
 	waitFor(t, "http://"+j.http+"/")
-	for range size {
+	if each > 1 {
+		j.env = append(j.env, "NEXAR_TRANSPORTS=tcp")
+	}
+	for left, n := size, 1; left > 0; left, n = left-n, min(each, left-n) {
 		c := exec.Command(os.Args[0])
-		c.Env = append(c.Environ(), append(j.env, "NEXAR_SEEDS="+j.seed, orders+"="+j.orders, pauses+"="+pause.String())...)
+		c.Env = append(c.Environ(), append(j.env, "NEXAR_SEEDS="+j.seed, orders+"="+j.orders, pauses+"="+pause.String(), nodes+"="+strconv.Itoa(n))...)
 		c.Stdout, c.Stderr = output, output
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
@@ -122,7 +125,7 @@ func (j *job) process(b *tab, rank int) *exec.Cmd {
 // TestCluster runs a cluster of 16 processes. Its events stand on the page.
 func TestCluster(t *testing.T) {
 	b := newTab(t)
-	j := startJob(t, 16, 5*time.Millisecond)
+	j := startJob(t, 16, 1, 5*time.Millisecond)
 	url := "http://" + j.http + "/"
 	b.enter(url, j.ticket())
 	b.await(time.Now(), time.Minute, "All 16 ranks work")

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,15 +22,27 @@ var programs = testbuild.Set{Build: func(dir string) error {
 	return testbuild.Go("build", "-ldflags=-s -w", "-o", dir+string(filepath.Separator), "../../cmd/nexar")
 }}
 
-// orders is the variable with the file of orders for the ranks. It makes the test binary a rank. pauses is that with the pause between its calls.
+// orders is the variable with the file of orders for the ranks. It makes the test binary a rank. pauses is that with the pause between its calls, nodes that with the number
+// of ranks of the process.
 const (
 	orders = "PAGE_TEST_ORDERS"
 	pauses = "PAGE_TEST_PAUSE"
+	nodes  = "PAGE_TEST_NODES"
 )
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(orders); file != "" {
-		if err := rank(context.Background(), file); err != nil {
+		n, err := strconv.Atoi(os.Getenv(nodes))
+		var ranks sync.WaitGroup
+		for range n {
+			ranks.Go(func() {
+				if err := rank(context.Background(), file); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					os.Exit(1)
+				}
+			})
+		}
+		if ranks.Wait(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
