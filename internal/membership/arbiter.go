@@ -66,7 +66,7 @@ type Arbiter struct {
 	newcomers map[NodeID]newcomer // nodes on probation
 	strikes   map[NodeID]int      // unconfirmed accusations that have removed another node
 	resets    map[[2]NodeID]bool  // reports of lost frames that the other node has not confirmed
-	earlier   map[[2]NodeID]bool  // the same, in the view before
+	earlier   map[[2]NodeID]bool  // the same, in the views before
 	renews    bool                // a view with the same nodes is due, if there is no other one
 	quiesced  map[NodeID]bool     // quiesced nodes, and whether they leave
 	due       time.Time           // deadline for all nodes to quiesce, once one has
@@ -480,7 +480,8 @@ func (a *Arbiter) Adopt(v View) {
 	for link := range a.resets {
 		delete(a.lost, link) // The view replaces the communicators with lost frames.
 	}
-	a.earlier, a.resets, a.renews = a.resets, make(map[[2]NodeID]bool), false
+	maps.Copy(a.earlier, a.resets) // The other node may be slow and notice the loss some views later.
+	a.resets, a.renews = make(map[[2]NodeID]bool), false
 	maps.DeleteFunc(a.earlier, func(link [2]NodeID, _ bool) bool { return !a.has(link[0]) || !a.has(link[1]) })
 	maps.DeleteFunc(a.strikes, func(id NodeID, _ int) bool { return !a.has(id) })
 	maps.DeleteFunc(a.alive, func(id NodeID, _ time.Time) bool { return !a.has(id) })

@@ -239,6 +239,15 @@ func TestResets(t *testing.T) {
 			a.Adopt(View{Epoch: 2, Nodes: v.Nodes})
 			a.Reset(now, id(2), id(1), "x")
 		}, true},
+		"the other two views before": {func(a *Arbiter, now time.Time) {
+			a.Reset(now, id(1), id(2), "x")
+			for epoch := range uint64(2) {
+				a.Reset(now, id(0), id(3), "x")
+				a.Reset(now, id(3), id(0), "x")
+				a.Adopt(View{Epoch: 2 + epoch, Nodes: v.Nodes})
+			}
+			a.Reset(now, id(2), id(1), "x")
+		}, true},
 		"the other in the view before, late": {func(a *Arbiter, now time.Time) {
 			a.Reset(now, id(2), id(1), "x")
 			a.ResetBefore(now, id(1), id(2))
