@@ -35,7 +35,7 @@ ARM64 := ./internal/kernel ./internal/wire ./compress ./internal/rpc ./internal/
 # RACELESS prints the packages without a test for the race detector: a test file has the line "//race:none REASON".
 RACELESS := grep -rl --include='*_test.go' '^//race:none ' . | sed -E 's,^\.(.*)/[^/]*$$,github.com/nexar-go/nexar\1,'
 # LONGFIRST prints the packages with the longest tests first, so that the others run beside them on other processors.
-LONG := test/cluster test/conformance test/page test/faults nexartest internal/mesh internal/negotiate transport/tcp internal/rendezvous/server internal/command test/docs transport/quic
+LONG := test/cluster test/conformance test/page test/faults nexartest internal/mesh internal/negotiate transport/tcp internal/rendezvous/server internal/command test/docs test/launchers transport/quic internal/plan internal/membership
 LONGFIRST := awk -v long='$(LONG)' '{ line[NR] = $$0; left[$$0] } END { n = split(long, first, " "); for (i = 1; i <= n + NR; i++) { p = i > n ? line[i - n] : "github.com/nexar-go/nexar/" first[i]; if (p in left) { print p; delete left[p] } } }'
 EVERYWHERE := linux/amd64 linux/arm64 linux/riscv64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
 PLATFORMS ?= darwin/arm64 windows/amd64
