@@ -172,6 +172,8 @@ func TestChangesOfSeeds(t *testing.T) {
 	}
 	if n, err := strconv.Atoi(os.Getenv(changesVariable)); err == nil {
 		count = n / 4
+	} else {
+		t.Parallel()
 	}
 	if n, err := strconv.ParseUint(os.Getenv(changesVariable+"_SEED"), 10, 64); err == nil {
 		seed = n

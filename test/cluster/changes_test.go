@@ -93,8 +93,11 @@ func TestChanges(t *testing.T) {
 		if count, err = strconv.Atoi(long); err != nil || count < 1 {
 			t.Fatalf("%s=%q, want a number", changesVariable, long)
 		}
-	} else if require.Race {
-		count /= 4
+	} else {
+		t.Parallel()
+		if require.Race {
+			count /= 4
+		}
 	}
 	ways := changingTransports()
 	worlds := max(len(ways), (count+changesPerWorld-1)/changesPerWorld)

@@ -12,6 +12,7 @@ import (
 // TestChangesSparse is TestChanges for sparse topologies: nodes are killed and stopped, join, leave and are replaced by
 // spares, and the neighbors change with each view.
 func TestChangesSparse(t *testing.T) {
+	t.Parallel()
 	count := 3
 	switch {
 	case require.AllTrials():

@@ -11,6 +11,7 @@ import (
 // TestSparse: nodes of sparse topologies work over real sockets, in the clear and encrypted, over one and two connections, and
 // through relays.
 func TestSparse(t *testing.T) {
+	t.Parallel()
 	for _, topology := range []string{"k-regular:2", "hypercube"} {
 		for _, transports := range [][]string{{"quic"}, {"tcp"}, {"tcp", "quic"}, {"shm", "tcp", "quic"}} {
 			t.Run(fmt.Sprint(topology, transports), func(t *testing.T) {

@@ -24,6 +24,7 @@ const filesPerNode = 128
 func TestThousand(t *testing.T) {
 	text := os.Getenv(thousandVariable)
 	if text == "" {
+		t.Parallel()
 		largeWorld(t, 24, 8)
 		return
 	}
