@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/require"
 )
 
 // manyVariable is the number of ranks of TestMany. "make watch" sets it.
@@ -166,9 +168,7 @@ func processorTime(t *testing.T, list ...*exec.Cmd) (d time.Duration) {
 // TestMany reads the page and the metrics of a job. A process is stopped and goes on. WATCH=512 has so many ranks, in processes of 64, and the stopped one
 // has one.
 func TestMany(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("/proc tells the processor time on Linux only")
-	}
+	require.Have(t, "proc", runtime.GOOS == "linux", "/proc tells the processor time on Linux only")
 	size, each, window := 16, 1, 3*time.Second
 	if text := os.Getenv(manyVariable); text != "" {
 		n, err := strconv.Atoi(text)
