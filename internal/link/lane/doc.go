@@ -46,5 +46,28 @@
 // A link has a name on each side ([ID]): the process, and the number of the link there. The first opening that a session
 // uses binds the name of the peer. An opening for a link that has ended is answered by Ended, and the other side ends as
 // well. An opening of another process does not end a link at once: it may have waited in a queue since before that process
-// ended. It is refused, and only the answer of a living process ends the link.
+// ended. It is refused, and only the answer of a living process ends the link. A session without a peer cannot tell: if it binds
+// a process that has ended, the link ends when the next process answers.
+//
+// # Races
+//
+//   - A proposal arrives after its sender has given it up. The other side accepts it and drops its earlier connection, which the
+//     sender had dropped before it stated its numbers. The next proposal has a larger generation.
+//   - A proposal arrives after a later one was used. Its numbers are old. It is refused, and its sender has closed the
+//     connection or proposes it with a larger generation, and with the numbers of that time.
+//   - Both sides propose at once. The smaller side accepts, or it reads its refusal first and proposes again. It does only one of
+//     them, since accepting closes its own connection, so one connection remains.
+//   - The other side waits on a connection that this side has lost. It refuses smaller generations, and accepts the
+//     repeated proposal.
+//   - The peer acknowledges bytes before the write returns, or has received bytes of a write that has failed. What was handed to a
+//     writer counts as sent.
+//   - A writer of an earlier connection still reads a buffer while the next connection repeats and acknowledges the same bytes. A
+//     buffer that it can hold is never written again.
+//   - A connection breaks between the payload and the report that a grant is finished. The next opening does not list the grant.
+//   - A grant is made after its side has stated its numbers, and its announcement arrives on the other lane before
+//     them. Its number is larger than the last one stated, so it is not taken for finished.
+//   - A grant is withdrawn before the transfer starts, and between the two an opening does not list it. The first segment is discarded
+//     and answered by the report that the grant is finished.
+//   - The goodbye has arrived, and its acknowledgement has not. The next proposal is answered by the tombstone of the link, which
+//     knows the number of bytes received.
 package lane

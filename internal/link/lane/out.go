@@ -20,7 +20,7 @@ const (
 // One goroutine at a time writes: it calls Next, writes, and calls Wrote. Between these calls others may append and
 // acknowledge. What Next has returned stays in place meanwhile: bytes are appended behind it or to another buffer, and a
 // buffer is reused only if no writer can hold it. After Resume the writer of the earlier connection may still hold bytes. It
-// must not call Wrote.
+// does not call Wrote. A writer whose write has failed does not call it either: Resume says what has arrived.
 type Out struct {
 	tail   chunk   // to which frames are appended
 	older  []chunk // the oldest first
@@ -105,23 +105,25 @@ func (o *Out) Transient(frames []byte) { o.transient = append(o.transient, frame
 // Next returns what to write next: transient frames, and behind them numbered ones. The caller writes as much as the
 // connection takes, and calls Wrote. In the middle of numbered frames there are no transient ones.
 func (o *Out) Next() (transient, numbered []byte) {
-	if o.written == o.batch {
-		transient = o.transient[o.passed:]
-		o.lent = len(transient)
-	}
-	if o.written < o.end {
-		c := &o.tail
-		if o.written < c.start {
-			c = o.find(o.written)
-		}
-		if o.written == o.batch {
-			o.batch = c.end()
-			o.high = max(o.high, o.batch)
-		}
-		numbered = c.bytes[o.written-c.start : o.batch-c.start]
-	}
 	o.writing = true
-	return transient, numbered
+	if o.written == o.batch { // between two frames
+		if len(o.transient) > 0 {
+			transient = o.transient[o.passed:]
+			o.lent = len(transient)
+		}
+		if o.written == o.end {
+			return transient, nil
+		}
+		if o.batch = o.end; o.written < o.tail.start {
+			o.batch = o.find(o.written).end()
+		}
+		o.high = max(o.high, o.batch)
+	}
+	c := &o.tail
+	if o.written < c.start {
+		c = o.find(o.written)
+	}
+	return transient, c.bytes[o.written-c.start : o.batch-c.start]
 }
 
 // find returns the older chunk with the byte at a position.
@@ -170,7 +172,7 @@ func (o *Out) Direct(n int) {
 	o.release(o.end)
 }
 
-// Lasting says whether the current connection ends only with the process of the peer: then what is written is acknowledged.
+// Lasting says whether the current connection ends only with the process of the peer. What is written to it counts as acknowledged.
 // Such a connection must not be replaced while the peer lives.
 func (o *Out) Lasting(is bool) { o.lasting = is }
 

@@ -39,7 +39,7 @@ func (s *Transfers) Start(t *Transfer, grant uint64, size int) error {
 }
 
 // Next returns the next segment of a transfer, of at most most bytes. The caller writes it on the pipe of the transfer and calls
-// Wrote. At the end of the payload the segment is empty.
+// Wrote. At the end of the payload the segment is empty; a payload of no bytes is one empty segment.
 func (t *Transfer) Next(most int) (offset, n int) {
 	n = min(most, t.size-t.sent)
 	t.begun = max(t.begun, t.sent+n) // The peer may have the bytes before the write returns.
