@@ -22,10 +22,16 @@ const slowKept = 10 * time.Minute
 // waits reports whether a call runs for longer than usual.
 func (c *Call) waits() bool { return c.Running && c.Length >= patience }
 
-// delay is the time between the first and the last rank that began a call.
+// blur is the error of approximate times.
+const blur = 20 * time.Millisecond
+
+// delay is the least time between the first and the last rank that began a call.
 func (c *Call) delay() (d time.Duration) {
 	for _, s := range c.Spans {
 		d = max(d, s.Start)
+	}
+	if c.approximate {
+		d = max(0, d-blur)
 	}
 	return d
 }
@@ -126,6 +132,10 @@ func (c *Call) finish() {
 // words describes a call. Its spans are sorted by their starts, the last one first.
 func (c *Call) words(missing []int) {
 	all, last := len(c.Spans), c.Spans[0]
+	if c.approximate && !c.Running && c.Length <= blur {
+		c.Words = fmt.Sprintf("All %d ranks made this call within %s. Times of brief calls are accurate to 20 ms, so it is not known who was first.", all, short(c.Length))
+		return
+	}
 	before := c.Spans[min(1, all-1)].Start
 	switch {
 	case c.Running && len(missing) > 0:

@@ -269,6 +269,25 @@ func TestCallTimeline(t *testing.T) {
 	}
 }
 
+// TestBriefCalls: approximate times do not say who was first. Among the slowest calls their delay counts without their error.
+func TestBriefCalls(t *testing.T) {
+	w, m := newWorld(4, 2), Model{}
+	w.change = func(r int, s *trace.Snapshot) *trace.Snapshot {
+		late := time.Duration(r) * 5 * time.Millisecond
+		brief, exact := w.reduce(7, 100*time.Millisecond-late, 0, trace.OK), w.reduce(6, 200*time.Millisecond-late/10, 10*time.Millisecond, trace.OK)
+		brief.Approximate = true
+		s.Operations = []trace.Operation{exact, brief}
+		return s
+	}
+	calls := m.Add(w.answer(), w.now).Calls
+	if want := "All 4 ranks made this call within 15 ms. Times of brief calls are accurate to 20 ms, so it is not known who was first."; calls[0].Words != want {
+		t.Errorf("the call is %q, want %q", calls[0].Words, want)
+	}
+	if m.calls.slow[0].Key != "1 6" {
+		t.Errorf("the slowest call is %q, want #6, of which the delay is known", m.calls.slow[0].Title)
+	}
+}
+
 // TestClocks: the best comparison of two clocks counts, until it is too old.
 func TestClocks(t *testing.T) {
 	w, m := newWorld(1, 1), Model{}
