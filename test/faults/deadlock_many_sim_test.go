@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -35,7 +36,8 @@ func TestManyInADeadlock(t *testing.T) {
 		}
 		waiting.Wait()
 		text := log.String()
-		if !strings.Contains(text, "which has been in recv from rank 0 for 9 s: a deadlock") {
+		// What a rank knows of another one is up to a query old.
+		if !regexp.MustCompile(`which has been in recv from rank 0 for (9|10) s: a deadlock`).MatchString(text) {
 			t.Errorf("after 10 s the log has no sentence:\n%s", text)
 		}
 		if lines := strings.Count(text, "\n"); lines > 5 {
