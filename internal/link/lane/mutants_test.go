@@ -93,8 +93,8 @@ func TestMutants(t *testing.T) {
 			}
 			write(t, changed, strings.Replace(string(source), m.old, m.planted, 1))
 			write(t, filepath.Join(temp, "overlay.json"), string(overlay))
-			run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-timeout=5m", "-overlay", filepath.Join(temp, "overlay.json"), ".")
-			run.Env = append(os.Environ(), "MUTANT="+m.name, "SEARCH=30000", "REPORT=")
+			run := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-failfast", "-count=1", "-timeout=5m", "-overlay", filepath.Join(temp, "overlay.json"), ".")
+			run.Env = append(os.Environ(), "MUTANT="+m.name, "SEARCH=", "REPORT=")
 			out, err := run.CombinedOutput()
 			switch {
 			case err == nil:
