@@ -326,6 +326,7 @@ func TestPacked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer r.Body.Close()
 			body := io.Reader(r.Body)
 			if i == 1 {
 				if body, err = gzip.NewReader(body); err != nil {

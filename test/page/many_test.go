@@ -69,7 +69,7 @@ func read(t *testing.T, page, ticket string) *reader {
 		t.Fatal(err)
 	}
 	q.Header.Set("Accept-Encoding", "gzip")
-	stream, err := client.Do(q)
+	stream, err := client.Do(q) //nolint:bodyclose // end closes it
 	if err != nil || stream.StatusCode != http.StatusOK {
 		t.Fatalf("%v, %v", stream, err)
 	}

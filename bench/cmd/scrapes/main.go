@@ -69,7 +69,7 @@ func rank(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	server := http.Server{Handler: metrics.Handler(node), ReadHeaderTimeout: time.Minute}
 	defer server.Close()
-	go server.Serve(l)
+	go func() { _ = server.Serve(l) }() // A server that has failed makes the scrapes fail.
 	lines := make(chan byte)
 	go func() {
 		defer close(lines)
