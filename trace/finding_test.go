@@ -270,6 +270,17 @@ func TestOneIsLate(t *testing.T) {
 	}
 }
 
+// TestUnknownRanks: ranks that the cluster does not have, or that are beyond the bound, are not waited for.
+func TestUnknownRanks(t *testing.T) {
+	for rank, size := range map[int]int{2: 2, worldMax: worldMax + 1} {
+		c := Cluster{Formed: true, Epoch: 1, Joined: size, Nodes: []Node{{Snapshot: &Snapshot{Size: size, Epoch: 1, Time: at(10)}}}}
+		c.Nodes[0].Snapshot.Operations = []Operation{in("barrier", 1, time.Minute, rank)}
+		if f := c.Findings()[0]; f.State != Working || slices.Contains(f.Ranks, rank) {
+			t.Errorf("rank %d of %d: %+v", rank, size, f)
+		}
+	}
+}
+
 func TestSentenceIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 40).Draw(t, "ranks")

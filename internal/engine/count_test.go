@@ -8,6 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recorder"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 )
 
@@ -148,6 +149,18 @@ func TestCountWaits(t *testing.T) {
 	w.comms[0].Close()
 	if got := countsOf(w.engines[0], uint8(plan.AllReduce), 1); got.Waited < 5*watchTick || len(got.WaitedFor) > 0 {
 		t.Errorf("after Close: %+v", got)
+	}
+}
+
+// TestCountWaitForAny: a receive from any rank waits for all others.
+func TestCountWaitForAny(t *testing.T) {
+	w := tracedWorld(t, 3)
+	c := w.comms[1]
+	(&wait{comm: c, waitKey: waitKey{kind: wire.WaitRecv}, p2p: p2p.Wait{Kind: p2p.Got, Peer: p2p.Any}}).countWait(time.Second)
+	got := countsOf(w.engines[1], 0, p2p.Got)
+	slices.SortFunc(got.WaitedFor, func(a, b trace.RankTime) int { return a.Rank - b.Rank })
+	if want := []trace.RankTime{{Rank: 10, Time: time.Second}, {Rank: 12, Time: time.Second}}; got.Waited != time.Second || !slices.Equal(got.WaitedFor, want) {
+		t.Errorf("waited %v, for %v; want a second, for %v", got.Waited, got.WaitedFor, want)
 	}
 }
 

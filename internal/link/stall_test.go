@@ -67,6 +67,11 @@ func TestStall(t *testing.T) {
 
 // TestStallPending: a link without a connection stalls if a frame needs one.
 func TestStallPending(t *testing.T) {
+	idle := NewCommon(newHandler(), Config{}, nil).NewPending(1)
+	idle.exchange() // as after an earlier connection
+	idle.CheckStall(time.Minute)
+	idle.CheckStall(time.Minute)
+	idle.expectStalls(t, "when nothing waits", 0, 0)
 	l := NewCommon(newHandler(), Config{}, nil).NewPending(1)
 	l.CheckStall(time.Minute)
 	l.Closed(make([]byte, 10)) // It needs no connection.
