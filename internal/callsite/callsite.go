@@ -61,7 +61,7 @@ func (r *Reader) Call(op string) string {
 		func(function string) bool { return function == op },
 		func(function string) bool { return strings.HasPrefix(function, op) },
 		func(function string) bool { return strings.Contains(function, op) },
-		func(function string) bool { return function == "wait" },                       // of a Handle
+		func(function string) bool { return strings.HasPrefix(function, "wait") },      // for a Handle
 		func(function string) bool { return !slices.Contains(r.Operations, function) }, // a call that consists of operations
 	} {
 		var sites []string
@@ -209,7 +209,7 @@ func isCall(function string) bool {
 func isWait(function string) bool {
 	pkg := packageOf(function)
 	return isIn(pkg, module+"/internal/engine") || isIn(pkg, module+"/internal/p2p") || isIn(pkg, module+"/internal/rpc") || isIn(pkg, module+"/internal/comm") ||
-		pkg == module && snake(function) == "wait"
+		pkg == module && strings.HasPrefix(snake(function), "wait")
 }
 
 // packageOf returns the path of the package of a function.

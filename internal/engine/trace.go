@@ -57,6 +57,8 @@ func (e *Engine) SetSites(s *trace.Snapshot) {
 		o := &s.Operations[i]
 		switch {
 		case o.Purpose != "":
+		case o.Site == nowhere:
+			free, o.Site = 0, ""
 		case !o.Running():
 			free = min(free, s.Time.Sub(o.Start.Add(o.Duration)))
 		default:
@@ -69,6 +71,9 @@ func (e *Engine) SetSites(s *trace.Snapshot) {
 		s.Site = e.sites.Main()
 	}
 }
+
+// nowhere is the Site of an operation that no goroutine waits for, until SetSites.
+const nowhere = "-"
 
 // archived limits the operations of a closed communicator that are remembered.
 const archived = 32
@@ -200,6 +205,9 @@ func (c *Comm) callTraceLocked(s *call, now int64) Trace {
 	t := c.newTraceLocked(s.begun, ended)
 	t.Call, t.Seq, t.Round, t.Rounds, t.Bytes, t.Outcome = s.Call, s.Seq, at.Round, at.Rounds, at.Bytes, outcome
 	t.Approximate = !s.timed
+	if s.op != nil && !c.background[s.Seq].Any() {
+		t.Site = nowhere
+	}
 	if s.op != nil && !s.op.progressAt.IsZero() {
 		t.Still = max(0, time.Since(s.op.progressAt))
 	}
@@ -225,6 +233,9 @@ func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool)
 	t.Call = wire.Call{Type: r.Type, Count: uint64(r.Bytes)}
 	t.Tag, t.Bytes, t.Order, t.Outcome = r.Tag, moved, uint64(r.Order), outcome
 	t.Approximate = c.engine.isApproximate(r.Begun)
+	if r.Idle {
+		t.Site = nowhere
+	}
 	if r.Peer >= 0 {
 		t.Peer = c.worldRanksLocked(int(r.Peer))[0]
 		if isActive {

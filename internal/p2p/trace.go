@@ -16,6 +16,7 @@ const (
 type Trace struct {
 	Kind         uint8 // Sent, Got or Probed
 	Type         uint8 // kernel.Type of the elements
+	Idle         bool  // in progress, and no goroutine waits for it
 	Peer         int32 // the other rank, or Any
 	Tag          int64
 	Bytes        int64
@@ -90,7 +91,7 @@ func (m *Messages) Traces(f func(r *Trace, moved int64, isActive bool)) {
 	defer m.mu.Unlock()
 	m.past.Each(func(r *Trace) { f(r, r.Bytes, false) })
 	for _, s := range m.sends {
-		f(&Trace{Kind: Sent, Type: s.typ, Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Order: s.order, Begun: s.begun},
+		f(&Trace{Kind: Sent, Type: s.typ, Idle: !s.waiters.Any(), Peer: int32(s.rank), Tag: s.tag, Bytes: int64(s.size), Order: s.order, Begun: s.begun},
 			int64(m.links[s.rank].Delivering(&s.transfer)), true)
 	}
 	for _, r := range m.receiving {
@@ -99,11 +100,11 @@ func (m *Messages) Traces(f func(r *Trace, moved int64, isActive bool)) {
 				continue
 			}
 		}
-		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Order: r.order, Begun: r.begun},
+		f(&Trace{Kind: Got, Type: r.typ, Idle: !r.waiters.Any(), Peer: int32(r.got.Source), Tag: r.got.Tag, Bytes: int64(r.got.Bytes), Order: r.order, Begun: r.begun},
 			r.movedLocked(), true)
 	}
 	m.matcher.EachReceive(func(r *Receive) {
-		f(&Trace{Kind: Got, Type: r.typ, Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
+		f(&Trace{Kind: Got, Type: r.typ, Idle: !r.waiters.Any(), Peer: int32(r.source), Tag: r.tag, Begun: r.begun}, 0, true)
 	})
 	for _, p := range m.probes {
 		f(&Trace{Kind: Probed, Peer: int32(p.source), Tag: p.tag, Begun: p.begun}, 0, true)

@@ -85,7 +85,8 @@ func TestSites(t *testing.T) {
 	}
 }
 
-// TestSiteOfNextCall: a call that follows another one has its own line, and a call that nobody waits for has none, even if another call waits.
+// TestSiteOfNextCall: a call that follows another one has its own line, and a call that nobody waits for has none, even if
+// another call and a Handle wait.
 func TestSiteOfNextCall(t *testing.T) {
 	_, nodes := statusWorld(t)
 	c := nodes[0].World()
@@ -105,6 +106,8 @@ func TestSiteOfNextCall(t *testing.T) {
 		return ""
 	}
 	nexar.StartRecv(ctx, c, make([]byte, 1), 1, 2)
+	h := nexar.StartRecv(ctx, c, make([]byte, 1), 1, 4)
+	running.Go(func() { _ = h.Wait() })
 	var barrier, sent string
 	running.Go(func() {
 		barrier = next()
