@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/callback"
 	"github.com/nexar-go/nexar/internal/collective"
@@ -33,6 +35,7 @@ import (
 //
 // The zero Handle has no operation: Done is closed, and Wait returns an error.
 type Handle struct {
+	comm   *Comm
 	done   chan struct{}
 	err    error
 	status Status
@@ -104,19 +107,22 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer close(stop)
-	none := true
+	var comms []*Comm
+	began := time.Now()
 	for i, h := range handles {
 		if h == nil {
 			continue
 		}
-		none = false
 		select {
 		case <-h.ended():
 			return i, h.Wait()
 		default:
 		}
+		if !slices.Contains(comms, h.comm) {
+			comms = append(comms, h.comm)
+		}
+		h.waiters.Enter()
 		watching.Go(func() {
-			h.waiters.Enter()
 			defer h.waiters.Leave()
 			select {
 			case <-h.ended():
@@ -125,15 +131,21 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 			}
 		})
 	}
-	if none {
+	if len(comms) == 0 {
 		return -1, nil
 	}
 	select {
 	case i := <-ended:
 		return i, handles[i].Wait()
 	case <-ctx.Done():
-		return -1, opError("wait_any", cancelled(ctx))
 	}
+	for _, c := range comms {
+		err = cancelledBy(ctx, c.comm.AnyCause(ctx, time.Since(began)))
+		if _, isExplained := errors.AsType[*DeadlineError](err); isExplained {
+			break
+		}
+	}
+	return -1, opError("wait_any", err)
 }
 
 // StartBarrier starts a [Comm.Barrier]; see [Handle].
@@ -279,7 +291,7 @@ func (c *Comm) start(ctx context.Context, t *task) *Handle {
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	h := &Handle{done: make(chan struct{}), guard: t.Guard}
+	h := &Handle{comm: c, done: make(chan struct{}), guard: t.Guard}
 	op.InBackground(&h.waiters)
 	number := op.Number()
 	c.comm.Go(func() {
@@ -311,7 +323,7 @@ func (c *Comm) follow(f func(h *Handle) error) *Handle {
 
 // background calls f on a goroutine and returns h, which ends with it.
 func (c *Comm) background(h *Handle, f func() error) *Handle {
-	h.done = make(chan struct{})
+	h.comm, h.done = c, make(chan struct{})
 	c.comm.Go(func() {
 		defer close(h.done)
 		h.err = callback.ErrExited // in f, if that does not return

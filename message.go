@@ -69,7 +69,7 @@ func StartSend[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) *
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	h := &Handle{done: make(chan struct{})}
+	h := &Handle{comm: c, done: make(chan struct{})}
 	s.Follow(ctx, &h.waiters, func(err error) {
 		h.err = c.explain(ctx, "send", err)
 		c.flights.Leave(id)
@@ -126,7 +126,7 @@ func StartRecv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag)
 		}
 		return h
 	}
-	h := &Handle{done: make(chan struct{})}
+	h := &Handle{comm: c, done: make(chan struct{})}
 	r.Follow(ctx, &h.waiters, func(got p2p.Received, err error) {
 		h.status, h.err = statusOf[T](ctx, c, "recv", got, err)
 		c.flights.Leave(id)
@@ -177,7 +177,7 @@ func StartExchange[T any](ctx context.Context, c *Comm, dst, src []T, to, from i
 		c.flights.Leave(id)
 		return ended(err)
 	}
-	h := &Handle{done: make(chan struct{}), status: noMessage()}
+	h := &Handle{comm: c, done: make(chan struct{}), status: noMessage()}
 	var left atomic.Int32 // of both messages
 	left.Store(2)
 	var sendErr error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/callsite"
@@ -38,7 +39,9 @@ func (s *stalls) clusterLocked(more ...wire.Wait) trace.Cluster {
 	own := more
 	for _, list := range [][]wait{s.own.list, s.own.idle} {
 		for i := range list {
-			if w := &list[i]; len(more) == 0 || w.wire.Call.Comm != more[0].Call.Comm || w.wire.Call.Seq != more[0].Call.Seq {
+			w := &list[i]
+			isGiven := func(m wire.Wait) bool { return w.wire.Call.Comm == m.Call.Comm && w.wire.Call.Seq == m.Call.Seq }
+			if !slices.ContainsFunc(more, isGiven) {
 				w.wire.Site = s.siteOfLocked(w)
 				own = append(own, w.wire)
 			}
@@ -77,7 +80,7 @@ func (s *stalls) operation(w *wire.Wait, ago time.Duration) trace.Operation {
 
 // siteOfLocked returns the place of a call of this node in the program, if it has lasted for long. The stacks are read until the place is known.
 func (s *stalls) siteOfLocked(w *wait) string {
-	if time.Duration(w.wire.For) < callsite.After {
+	if time.Duration(w.wire.For) < callsite.After || w.p2p.Idle {
 		return ""
 	}
 	c := s.calls[w.waitKey]
@@ -180,46 +183,75 @@ func (e *DeadlineError) Error() string { return e.Err.Error() + ": " + e.Sentenc
 
 func (e *DeadlineError) Unwrap() error { return e.Err }
 
-// cause returns the cause of a context that has ended; if its deadline has passed, with the ranks that a call on the communicator waits for.
-func (c *Comm) cause(ctx context.Context, w wire.Wait, ranks []int, d time.Duration) error {
+// cause returns the cause of a context that has ended; if its deadline has passed, with the ranks that calls on the communicator have waited for
+// since begun.
+func (c *Comm) cause(ctx context.Context, begun int64, list ...wire.Wait) error {
 	cause := context.Cause(ctx)
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return cause
 	}
-	if text := c.explain(w, ranks, d); text != "" {
-		return &DeadlineError{Err: cause, Waiting: ranks, Sentence: text}
+	text := c.explain(time.Duration(c.engine.clock.Now()-begun), list...)
+	if text == "" {
+		return cause
 	}
-	return cause
+	e := &DeadlineError{Err: cause, Sentence: text}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for rank := range c.linkTo {
+		isAwaited := func(p wire.WaitPeer) bool { return int(p.Rank) == c.viewRankLocked(rank) }
+		if slices.ContainsFunc(list, func(w wire.Wait) bool { return slices.ContainsFunc(w.Peers, isAwaited) }) {
+			e.Waiting = append(e.Waiting, rank)
+		}
+	}
+	return e
 }
 
-// explain returns the sentence about a call that has waited for ranks of the communicator during d, if the communicator is traced.
-func (c *Comm) explain(w wire.Wait, ranks []int, d time.Duration) string {
+// explain returns the sentence about calls on the communicator that have waited during d, if the communicator is traced.
+func (c *Comm) explain(d time.Duration, list ...wire.Wait) string {
 	s := c.engine.stalls.Load()
 	c.mu.Lock()
-	if s == nil || c.traced == nil {
-		c.mu.Unlock()
+	rank, isTraced := c.viewRankLocked(c.rank), c.traced != nil
+	c.mu.Unlock()
+	if s == nil || !isTraced || len(list) == 0 {
 		return ""
 	}
-	w.Rank, w.For, w.Call.Comm = uint32(c.viewRankLocked(c.rank)), uint64(max(d, 0)), c.id
-	for _, r := range ranks {
-		w.Peers = append(w.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(r))})
-	}
-	c.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w.Site = s.siteOfLocked(&wait{wire: w})
-	return s.clusterLocked(w).About(int(w.Rank))
+	for i := range list {
+		w := &list[i]
+		w.Rank, w.For, w.Call.Comm = uint32(rank), uint64(max(d, 0)), c.id
+		w.Site = s.siteOfLocked(&wait{wire: *w})
+	}
+	return s.clusterLocked(list...).About(rank)
+}
+
+// AnyCause returns the cause of a context that has ended a goroutine's wait for any of several calls on the communicator. All calls that
+// goroutines wait for count.
+func (c *Comm) AnyCause(ctx context.Context, waited time.Duration) error {
+	var own waits
+	c.mu.Lock()
+	if c.traced != nil {
+		own.epoch = c.traced.Epoch
+		c.collectLocked(&own)
+	}
+	c.mu.Unlock()
+	list := make([]wire.Wait, len(own.list))
+	for i := range own.list {
+		list[i] = own.list[i].wire
+	}
+	return c.cause(ctx, c.engine.clock.Now()-int64(waited), list...)
 }
 
 // Cause implements [p2p.Owner].
 func (c *Comm) Cause(ctx context.Context, m p2p.Wait, begun int64) error {
 	kind := waitKinds[m.Kind]
 	w := wire.Wait{Kind: kind, Any: m.Peer == p2p.Any, Tag: m.Tag, Call: wire.Call{Type: m.Type, Count: uint64(m.Bytes)}}
-	var ranks []int
 	if !w.Any {
-		ranks = []int{m.Peer}
+		c.mu.Lock()
+		w.Peers = c.peersLocked(m.Peer)
+		c.mu.Unlock()
 	}
-	return c.cause(ctx, w, ranks, time.Duration(c.engine.clock.Now()-begun))
+	return c.cause(ctx, begun, w)
 }
 
 // Explain returns the sentence about a call that has timed out.
@@ -230,13 +262,16 @@ func (c *Comm) Explain(e *TimeoutError) string {
 			ranks = append(ranks, rank)
 		}
 	}
-	return c.explain(wire.Wait{Kind: wire.WaitCollective, Call: e.Call}, ranks, e.After)
+	c.mu.Lock()
+	w := wire.Wait{Kind: wire.WaitCollective, Call: e.Call, Peers: c.peersLocked(ranks...)}
+	c.mu.Unlock()
+	return c.explain(e.After, w)
 }
 
 // WorldCause returns the cause of a context that has ended a call of [Comm.AwaitWorld].
 func (c *Comm) WorldCause(ctx context.Context, w *WorldWait) error {
 	c.mu.Lock()
-	call, d := c.worldCallLocked(w), time.Duration(c.engine.clock.Now()-w.begun)
+	call, begun := c.worldCallLocked(w), w.begun
 	c.mu.Unlock()
-	return c.cause(ctx, wire.Wait{Kind: wire.WaitCollective, Any: true, Call: call}, nil, d)
+	return c.cause(ctx, begun, wire.Wait{Kind: wire.WaitCollective, Any: true, Call: call})
 }

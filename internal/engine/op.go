@@ -154,13 +154,12 @@ func (op *Op) Wait(ctx context.Context) error {
 func (op *Op) cause(ctx context.Context) error {
 	c := op.comm
 	c.mu.Lock()
-	var ranks []int
+	w, begun := wire.Wait{Kind: wire.WaitCollective, Call: op.call.Call}, op.call.begun
 	if op.state == running {
-		ranks = op.exec.WaitsForLocked()
+		w.Peers = c.peersLocked(op.exec.WaitsForLocked()...)
 	}
-	w, d := wire.Wait{Kind: wire.WaitCollective, Call: op.call.Call}, time.Duration(c.engine.clock.Now()-op.call.begun)
 	c.mu.Unlock()
-	return c.cause(ctx, w, ranks, d)
+	return c.cause(ctx, begun, w)
 }
 
 // await calls the Wait of the execution. It counts the goroutine if ctx has a deadline.

@@ -209,10 +209,16 @@ func (c *Comm) addWaitLocked(w *waits, n wait, ranks []int) {
 		w.list = append(w.list, n)
 		return
 	}
-	for _, rank := range ranks {
-		n.wire.Peers = append(n.wire.Peers, wire.WaitPeer{Rank: uint32(c.viewRankLocked(rank))})
-	}
+	n.wire.Peers = c.peersLocked(ranks...)
 	w.list = append(w.list, n)
+}
+
+// peersLocked returns ranks of the communicator as those that a call waits for.
+func (c *Comm) peersLocked(ranks ...int) (list []wire.WaitPeer) {
+	for _, rank := range ranks {
+		list = append(list, wire.WaitPeer{Rank: uint32(c.viewRankLocked(rank))})
+	}
+	return list
 }
 
 // rangesLocked returns the ranks in the view of ranks of the communicator.
@@ -247,7 +253,7 @@ func eachPeer(w *wire.Wait, end int, f func(rank int)) {
 
 // viewRankLocked returns the rank in the view of a rank of the communicator.
 func (c *Comm) viewRankLocked(rank int) int {
-	if rank < len(c.traced.Ranks) {
+	if c.traced != nil && rank < len(c.traced.Ranks) {
 		return c.traced.Ranks[rank]
 	}
 	return rank

@@ -52,6 +52,15 @@ func TestDeadline(t *testing.T) {
 			_, err := nexar.Exchange(ctx, c, make([]byte, 1), make([]byte, 1), late, late, 7)
 			return err
 		}, []int{late}, " waits in recv from rank 2"},
+		"any of several handles": {func(ctx context.Context, c *nexar.Comm) error {
+			last := context.WithoutCancel(ctx)
+			_, err := nexar.WaitAny(ctx, nil, nexar.StartRecv(last, c, make([]byte, 1), late, 7), nexar.StartRecv(last, c, make([]byte, 1), late, 8))
+			return err
+		}, []int{late}, " waits in recv from rank 2"},
+		"remote call": {func(ctx context.Context, c *nexar.Comm) error {
+			_, err := c.Call(ctx, late, "slow", nil)
+			return err
+		}, []int{late}, ` waits in call of "slow" at rank 2`},
 		"any rank": {func(ctx context.Context, c *nexar.Comm) error {
 			_, err := nexar.Recv(ctx, c, make([]byte, 1), nexar.AnyRank, 7)
 			return err
@@ -59,6 +68,7 @@ func TestDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stalled(t, 3, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+				comms[late].Register("slow", func(ctx context.Context, _ int, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
 				worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 					if rank == late {
 						time.Sleep(10 * time.Second)
@@ -77,7 +87,7 @@ func TestDeadline(t *testing.T) {
 						return fmt.Errorf("%w, want a DeadlineError with %q", err, test.want)
 					case test.waiting != nil && !slices.Equal(e.Waiting, test.waiting):
 						return fmt.Errorf("it waited for %v, want %v", e.Waiting, test.waiting)
-					case test.waiting != nil && !strings.Contains(e.Sentence, "which has made no call"):
+					case test.waiting != nil && name != "remote call" && !strings.Contains(e.Sentence, "which has made no call"):
 						return fmt.Errorf("%w, want that rank 2 has made no call", err)
 					}
 					return nil
