@@ -166,7 +166,7 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 		if ctx.Err() != nil {
 			e.Err = cancelled(ctx)
 		}
-		if errors.Is(e.Err, context.DeadlineExceeded) {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			sentence := fmt.Sprintf("Rank %d waits in call of %q at rank %d", c.impl.Ranks[c.impl.Rank], fn, c.impl.Ranks[rank])
 			e.Err = &DeadlineError{Waiting: []int{rank}, Sentence: sentence, Err: e.Err}
 		}
