@@ -152,7 +152,7 @@ func (r *Reader) find(stack []uintptr) (s found) {
 			}
 		case other:
 		}
-		if f.Function == "main.main" && !strings.Contains(place, "_testmain.go") {
+		if f.Function == "main.main" && !strings.HasSuffix(f.File, "_testmain.go") {
 			s.main = place
 		}
 	}
