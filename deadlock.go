@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/collective"
@@ -47,42 +47,24 @@ type DeadlockWait struct {
 }
 
 func (e *DeadlockError) Error() string {
-	parts := make([]string, len(e.Waits))
-	sends := len(e.Waits) > 0
-	for i, w := range e.Waits {
-		parts[i] = fmt.Sprintf("rank %d waits in %s", w.Rank, w.Text)
-		switch named := fmt.Sprintf(" rank %d,", w.WaitsFor); {
-		case strings.Contains(w.Text+",", named):
-		case w.WaitsFor == w.Rank:
-			parts[i] += " for itself"
-		default:
-			parts[i] += fmt.Sprintf(" for rank %d", w.WaitsFor)
-		}
-		if sends = sends && w.Op == "send"; w.Site != "" {
-			parts[i] += " at " + w.Site
-		}
-	}
-	if more := e.Ranks - len(e.Waits); more > 0 {
-		parts = append(parts, fmt.Sprintf("and %d others", more)) //nolint:makezero // parts has a length before the loop that fills it
-	}
-	text := fmt.Sprintf("%v: %s", ErrDeadlock, strings.Join(parts, "; "))
+	sends := len(e.Waits) > 0 && !slices.ContainsFunc(e.Waits, func(w DeadlockWait) bool { return w.Op != "send" })
 	switch {
 	case sends && e.Ranks == 1:
-		text += ", and has begun no receive for it: begin the receive before, or make the send a StartSend"
+		return e.Sentence + ": begin the receive before, or make the send a StartSend"
 	case e.Ranks == 1 && e.Waits[0].Op == collective.OpName(collective.LeaveOp):
-		text += ": on another goroutine, range over Epochs and call Reconfigure after each step"
+		return e.Sentence + ": on another goroutine, range over Epochs and call Reconfigure after each step"
 	case sends:
-		text += ": make one of them a StartSend, or use Exchange"
+		return e.Sentence + ": make one of them a StartSend, or use Exchange"
 	}
-	return text
+	return e.Sentence
 }
 
 // Is reports that e is an [ErrDeadlock].
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // noReceive is the error of a blocking send of this rank to itself, for which no receive has begun.
-func (c *Comm) noReceive(size int, typ uint8, tag Tag) error {
-	return c.waitsForItself(&wire.Wait{Kind: wire.WaitSend, Tag: int64(tag), Call: wire.Call{Type: typ, Count: uint64(size)}})
+func (c *Comm) noReceive(waited time.Duration, size int, typ uint8, tag Tag) error {
+	return c.waitsForItself(&wire.Wait{Kind: wire.WaitSend, For: uint64(waited), Tag: int64(tag), Call: wire.Call{Type: typ, Count: uint64(size)}})
 }
 
 // waitsForItself is the error of a call that waits for another goroutine of this rank.
@@ -108,9 +90,16 @@ func deadlockError(e *engine.DeadlockError) *DeadlockError {
 		all.Joined = max(all.Joined, wait.Rank+1, wait.WaitsFor+1)
 		all.Nodes = append(all.Nodes, trace.Node{Rank: wait.Rank, Snapshot: &trace.Snapshot{Rank: wait.Rank, Size: math.MaxInt32, Operations: []trace.Operation{o}}})
 	}
+	if e.Ranks > len(d.Waits) { // The others wait for these, in the end.
+		for i := range all.Nodes {
+			if o := &all.Nodes[i].Snapshot.Operations[0]; !slices.ContainsFunc(d.Waits, func(w DeadlockWait) bool { return w.Rank == o.Waiting[0] }) {
+				o.Waiting[0] = d.Waits[0].Rank
+			}
+		}
+	}
 	d.Sentence = all.About(d.Waits[0].Rank)
 	if e.Ranks > len(d.Waits) {
-		d.Sentence += fmt.Sprintf(", of %d ranks", e.Ranks)
+		d.Sentence += fmt.Sprintf(" of %d ranks", e.Ranks)
 	}
 	return d
 }

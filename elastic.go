@@ -237,7 +237,7 @@ func (n *Node) awaitLeft(ctx context.Context) error {
 			return cancelled(ctx)
 		case <-late:
 			if (inLoop || n.ranges.Load() == 0) && n.reconfiguring.Load() == 0 && n.reconfigured.Load() == reconfigured {
-				return n.World().waitsForItself(&wire.Wait{Kind: wire.WaitCollective, Call: wire.Call{Op: collective.LeaveOp}})
+				return n.World().waitsForItself(&wire.Wait{Kind: wire.WaitCollective, For: uint64(n.state.config.DeadlockTimeout), Call: wire.Call{Op: collective.LeaveOp}})
 			}
 		}
 	}

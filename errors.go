@@ -1,6 +1,7 @@
 package nexar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/collective"
-	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport"
@@ -335,48 +335,25 @@ type LateRank struct {
 	Node NodeID
 	Addr string // of the node
 	// Answered says that the rank has answered a query; otherwise Call is unknown. Unresponsive says
-	// that it has not answered a later query.
+	// that it has not answered the last queries, for 2 s or more.
 	Answered, Unresponsive bool
 	Call                   Call // the last collective that the rank has called
 	Active                 bool // Call had not ended
-	// Doing describes the calls of a rank that a message waited for: "has been in recv from rank 0 for 31 s". It is empty for
-	// collectives, which have Call.
+	// Doing describes the rank: "has been in recv from rank 0 for 31 s". It is empty if nothing is known of the rank.
 	Doing string
 	// Elapsed is the time from the start of Call, or from its end if it has ended, to the timeout; 0 if
-	// unknown. Silent is the time from the last answer of the rank to the timeout.
+	// unknown. Silent is the time from the last answer of the rank to the timeout or,
+	// if it has never answered, from the first query.
 	Elapsed, Silent time.Duration
 }
 
-// String describes the rank: "rank 2 (in all_reduce #7 (…) for 31s)".
+// String describes the rank: "rank 2 has been in all_reduce #7 for 31 s".
 func (l LateRank) String() string {
-	if l.Doing != "" {
-		return fmt.Sprintf("rank %d (%s)", l.Rank, l.Doing)
-	}
-	where := engine.Waiting{Known: l.Answered, Last: wire.Call{Seq: l.Call.Seq}, Active: l.Active, Unresponsive: l.Unresponsive, For: l.Elapsed, Silent: l.Silent}
-	return fmt.Sprintf("rank %d (%s)", l.Rank, where.Describe(l.Call.String()))
+	return fmt.Sprintf("rank %d %s", l.Rank, cmp.Or(l.Doing, "has not answered"))
 }
 
-// namedMax limits the ranks in the text of a TimeoutError. The number of the others follows.
-const namedMax = 10
-
-// Error describes at most ten ranks of Late, and gives the number of the others.
 func (e *TimeoutError) Error() string {
-	what := fmt.Sprintf("timed out after %v", e.After)
-	if e.Call.Seq > 0 {
-		what = fmt.Sprintf("#%d %s", e.Call.Seq, what)
-	}
-	if len(e.Late) == 0 {
-		return what + ", waiting for no other rank"
-	}
-	named := min(len(e.Late), namedMax)
-	late := make([]string, named, named+1)
-	for i, l := range e.Late[:named] {
-		late[i] = l.String()
-	}
-	if more := len(e.Late) - named; more > 0 {
-		late = append(late, fmt.Sprintf("and %d others", more))
-	}
-	return fmt.Sprintf("%s, waiting for %s", what, strings.Join(late, ", "))
+	return fmt.Sprintf("timed out after %v: %s", e.After, e.Sentence)
 }
 
 // Timeout returns true, as for a net.Error.

@@ -376,11 +376,11 @@ func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ u
 	for errors.Is(err, p2p.ErrNoReceive) {
 		waited := time.Since(began)
 		if limit > 0 && waited >= limit {
-			return nil, opError(name, c.noReceive(r.Len(), typ, tag))
+			return nil, opError(name, c.noReceive(waited, r.Len(), typ, tag))
 		}
 		if !warned && waited >= receiveWarning {
 			warned = true
-			c.node.config.Log.Warn("this rank waits for itself", "deadlock", c.noReceive(r.Len(), typ, tag), "fails after", limit)
+			c.node.config.Log.Warn("this rank waits for itself", "deadlock", c.noReceive(waited, r.Len(), typ, tag), "fails after", limit)
 		}
 		select {
 		case <-ctx.Done():

@@ -299,14 +299,14 @@ func (c *Comm) revokedError(e *engine.RevokedError) error {
 // timeoutError is the error of a call that has waited for ranks of this communicator.
 func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 	call := describe(e.Call)
-	t := &TimeoutError{Op: call.Op, Call: call, After: e.After, Sentence: c.impl.Engine.Explain(e)}
+	t := &TimeoutError{Op: call.Op, Call: call, After: e.After, Sentence: e.Sentence}
 	for _, w := range e.Waiting {
 		rank, ok := c.impl.Engine.RankOf(w.Rank)
 		if !ok {
 			continue
 		}
 		n := c.impl.Nodes[rank]
-		late := LateRank{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Unresponsive, Elapsed: w.For, Silent: w.Silent}
+		late := LateRank{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Answered: w.Known, Active: w.Active, Unresponsive: w.Unresponsive, Elapsed: w.For, Silent: w.Silent, Doing: w.Doing}
 		if w.Known {
 			late.Call = describe(w.Last)
 		}

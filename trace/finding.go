@@ -101,10 +101,14 @@ func (c Cluster) About(rank int) string {
 	return a.wait([]int{rank}, nil) + " for " + span(a.groups([]int{rank})[0].time)
 }
 
-// Doing describes the call of a rank: "has been in recv from rank 0 for 14 s".
+// Doing describes the call of a rank: "has been in recv from rank 0 for 14 s". It is empty if nothing is known of the rank.
 func (c Cluster) Doing(rank int) string {
 	a := c.world()
-	return a.groups([]int{rank})[0].String()
+	g := a.groups([]int{rank})[0]
+	if g.doing == "" {
+		return ""
+	}
+	return g.String()
 }
 
 // forming describes a world that has not formed.
@@ -167,7 +171,7 @@ func (a *world) connect() {
 					a.waiters[r] = append(a.waiters[r], rank)
 				}
 			}
-			if o.Op == "call" || o.Seq == 0 && o.Peer < 0 {
+			if o.Op == "call" || o.Seq == 0 && o.Peer < 0 && len(o.Waiting) == 0 {
 				a.ends[rank] = true
 			}
 		}

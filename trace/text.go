@@ -45,7 +45,7 @@ func (o *Operation) What() string {
 	switch {
 	case o.Op == "call":
 		return text
-	case !slices.Contains([]string{"send", "recv", "probe"}, o.Op):
+	case !o.isMessage():
 		return o.Call()
 	case o.Tag < 0:
 		text += ", any tag"
@@ -58,14 +58,19 @@ func (o *Operation) What() string {
 	return text
 }
 
+func (o *Operation) isMessage() bool { return slices.Contains([]string{"send", "recv", "probe"}, o.Op) }
+
 // with describes a message or a call with its other rank: "send to rank 2".
 func (o *Operation) with() string {
 	preposition, peer := map[string]string{"send": "to", "call": "at"}[o.Op], "any rank"
 	if o.Peer >= 0 {
 		peer = fmt.Sprintf("rank %d", o.Peer)
 	}
-	if o.Op == "call" {
+	switch {
+	case o.Op == "call":
 		return fmt.Sprintf("call of %q at %s", o.Function, peer)
+	case !o.isMessage():
+		return o.Op
 	}
 	return fmt.Sprintf("%s %s %s", o.Op, cmp.Or(preposition, "from"), peer)
 }

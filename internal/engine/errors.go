@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/p2p"
@@ -65,9 +64,10 @@ func (e *RevokedError) Error() string {
 // A TimeoutError names the ranks that a call was waiting for, directly or since others waited
 // for them.
 type TimeoutError struct {
-	Call    wire.Call // the call that timed out
-	After   time.Duration
-	Waiting []Waiting
+	Call     wire.Call // the call that timed out
+	After    time.Duration
+	Waiting  []Waiting
+	Sentence string // see [trace.Cluster.About]; empty if the communicator is not traced
 }
 
 // Waiting is a rank that a call was waiting for. If Known, the rank has answered that its last
@@ -76,60 +76,15 @@ type Waiting struct {
 	Rank          p2p.Member
 	Known, Active bool
 	Last          wire.Call
-	Unresponsive  bool // it has not answered later queries
+	Unresponsive  bool // it has not answered the last queries
 	// For is how long the rank has been in Last, or if it is not Active, how long ago Last
-	// ended; 0 if that is unknown. Silent is the age of the answer.
+	// ended; 0 if that is unknown. Silent is the age of the answer or, without one, of the first query.
 	For, Silent time.Duration
+	Doing       string // its state in words: "has been in no call for 4 s"; empty if it is not known
 }
 
 func (e *TimeoutError) Error() string {
-	call := fmt.Sprintf("%v #%d", plan.Collective(e.Call.Kind), e.Call.Seq)
-	named := min(len(e.Waiting), namedMax)
-	ranks := make([]string, named, named+1)
-	for i, w := range e.Waiting[:named] {
-		ranks[i] = fmt.Sprintf("%v (%v)", w.Rank, w)
-	}
-	if more := len(e.Waiting) - named; more > 0 {
-		ranks = append(ranks, fmt.Sprintf("and %d others", more))
-	}
-	if len(ranks) == 0 {
-		return call + " timed out, in its own part of the call"
-	}
-	return call + " timed out, waiting for " + strings.Join(ranks, ", ")
-}
-
-// String describes the state of the rank.
-func (w Waiting) String() string {
-	call := fmt.Sprintf("%v #%d", plan.Collective(w.Last.Kind), w.Last.Seq)
-	if w.Last.Kind == 0 {
-		call = "a call that waits for the next view"
-	}
-	return w.Describe(call)
-}
-
-// silentLong is the smallest age of an answer that is reported as old: a live rank has answered
-// again by then.
-const silentLong = 3 * queryMax
-
-// Describe is String with a name for the last call.
-func (w Waiting) Describe(call string) string {
-	text := "last called " + call
-	switch {
-	case !w.Known:
-		return "not heard of"
-	case w.Last.Seq == 0:
-		text = "has called no collective"
-	case w.Active:
-		if text = "in " + call; w.For > 0 {
-			text += fmt.Sprintf(" for %v", roundDuration(w.For))
-		}
-	case w.For > 0:
-		text += fmt.Sprintf(", which ended %v ago", roundDuration(w.For))
-	}
-	if w.Unresponsive || w.Silent > silentLong {
-		text += fmt.Sprintf(", and not heard of for %v", roundDuration(w.Silent))
-	}
-	return text
+	return fmt.Sprintf("%v #%d timed out after %v: %s", plan.Collective(e.Call.Kind), e.Call.Seq, e.After, e.Sentence)
 }
 
 // roundDuration rounds a duration to two digits.

@@ -217,12 +217,63 @@ func (c *Comm) explain(d time.Duration, list ...wire.Wait) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.waitedLocked(c.id, rank, d, list).About(rank)
+}
+
+// waitedLocked is clusterLocked with calls of this node, which has a rank, that have waited during d.
+func (s *stalls) waitedLocked(comm uint64, rank int, d time.Duration, list []wire.Wait) trace.Cluster {
 	for i := range list {
 		w := &list[i]
-		w.Rank, w.For, w.Call.Comm = uint32(rank), uint64(max(d, 0)), c.id
+		w.Rank, w.For, w.Call.Comm = uint32(rank), uint64(max(d, 0)), comm
 		w.Site = s.siteOfLocked(&wait{wire: *w})
 	}
-	return s.clusterLocked(list...).About(rank)
+	return s.clusterLocked(list...)
+}
+
+// explainLocked describes the ranks of an error, with its sentence. They may have answered queries of the watchdog before they are asked for
+// all of their calls.
+func (c *Comm) explainLocked(e *TimeoutError) {
+	s := c.engine.stalls.Load()
+	if s == nil || c.traced == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, call := c.viewRankLocked(c.rank), wire.Wait{Kind: wire.WaitCollective, Call: e.Call}
+	for _, w := range e.Waiting {
+		rank, _ := c.RankOf(w.Rank)
+		call.Peers = append(call.Peers, c.peersLocked(rank)...)
+	}
+	world := s.waitedLocked(c.id, own, e.After, []wire.Wait{call})
+	for i := range e.Waiting {
+		w, rank := &e.Waiting[i], int(call.Peers[i].Rank)
+		hasCall := func(n trace.Node) bool { // Its answer to the first questions does not have a call that has ended.
+			return n.Rank == rank && (w.Last.Seq == 0 || n.Snapshot == nil || len(n.Snapshot.Operations) > 0)
+		}
+		if (w.Known || w.Unresponsive) && !slices.ContainsFunc(world.Nodes, hasCall) {
+			world.Nodes = slices.DeleteFunc(world.Nodes, func(n trace.Node) bool { return n.Rank == rank })
+			world.Nodes = append(world.Nodes, s.answered(rank, w))
+		}
+		w.Doing = world.Doing(rank)
+	}
+	e.Sentence = world.About(own)
+}
+
+// answered returns what is known of a rank from its answer to a query.
+func (s *stalls) answered(rank int, w *Waiting) trace.Node {
+	if w.Unresponsive {
+		return trace.Node{Rank: rank, Missing: "has not answered", Silent: w.Silent}
+	}
+	now := time.Now()
+	o := s.operation(&wire.Wait{Kind: wire.WaitCollective, Call: w.Last}, w.For)
+	if o.Start = now.Add(-w.For); !w.Active {
+		o.Outcome, o.Duration = trace.OK, 0
+	}
+	n := trace.Node{Rank: rank, Snapshot: &trace.Snapshot{Rank: rank, Size: len(s.own.links), Epoch: s.epoch, Time: now}}
+	if w.Last.Seq > 0 {
+		n.Snapshot.Operations = []trace.Operation{o}
+	}
+	return n
 }
 
 // AnyCause returns the cause of a context that has ended a goroutine's wait for any of several calls on the communicator. All calls that
@@ -252,20 +303,6 @@ func (c *Comm) Cause(ctx context.Context, m p2p.Wait, begun int64) error {
 		c.mu.Unlock()
 	}
 	return c.cause(ctx, begun, w)
-}
-
-// Explain returns the sentence about a call that has timed out.
-func (c *Comm) Explain(e *TimeoutError) string {
-	var ranks []int
-	for _, late := range e.Waiting {
-		if rank, ok := c.RankOf(late.Rank); ok {
-			ranks = append(ranks, rank)
-		}
-	}
-	c.mu.Lock()
-	w := wire.Wait{Kind: wire.WaitCollective, Call: e.Call, Peers: c.peersLocked(ranks...)}
-	c.mu.Unlock()
-	return c.explain(e.After, w)
 }
 
 // WorldCause returns the cause of a context that has ended a call of [Comm.AwaitWorld].

@@ -222,17 +222,6 @@ func TestDeadlockOfMany(t *testing.T) {
 	}
 }
 
-// TestManyWaits: a timeout names ten ranks and the number of the others.
-func TestManyWaits(t *testing.T) {
-	late := &TimeoutError{After: time.Second}
-	for rank := 1; rank < 32; rank++ {
-		late.Waiting = append(late.Waiting, Waiting{Rank: p2p.NewMember(nil, rank)})
-	}
-	if want := "rank 10 (not heard of), and 21 others"; !strings.HasSuffix(late.Error(), want) {
-		t.Errorf("%q, want ten ranks, %q", late, want)
-	}
-}
-
 // waitsForAny is a collective of a rank that any of two others may let go on.
 func waitsForAny(rank int, peers ...wire.WaitPeer) wire.Wait {
 	return wire.Wait{Rank: uint32(rank), Kind: wire.WaitCollective, Peers: peers}

@@ -356,7 +356,9 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 	if len(waiting) == 0 {
 		waiting = direct
 	}
-	return &TimeoutError{Call: op.call.Call, After: op.work.Timeout, Waiting: waiting}
+	e := &TimeoutError{Call: op.call.Call, After: op.work.Timeout, Waiting: waiting}
+	c.explainLocked(e)
+	return e
 }
 
 // answersLocked returns the last answers of ranks to queries, in the order of ranks. An answer to
@@ -366,9 +368,12 @@ func (c *Comm) answersLocked(op *Op, ranks []int, now time.Time) []Waiting {
 	var list []Waiting
 	for _, rank := range slices.Sorted(slices.Values(ranks)) {
 		w := Waiting{Rank: c.member(rank)}
-		if a := c.answers[rank]; !a.at.IsZero() {
+		a := c.answers[rank]
+		if w.Unresponsive = !a.asked.IsZero() && now.Sub(a.asked) >= unresponsiveAfter; w.Unresponsive {
+			w.Silent = now.Sub(a.asked)
+		}
+		if !a.at.IsZero() {
 			w.Silent = max(0, now.Sub(a.at))
-			w.Unresponsive = !a.asked.IsZero() && now.Sub(a.asked) >= unresponsiveAfter
 			w.Known, w.Active, w.Last = a.Seq >= op.call.Seq, a.Active, a.Last
 			if a.For > 0 {
 				w.For = time.Duration(min(a.For, math.MaxInt64/2)) + w.Silent

@@ -76,7 +76,7 @@ func TestStopTimesOut(t *testing.T) {
 					continue
 				}
 				f := workers[rank].await(running[rank]).Failure
-				if f == nil || !f.Deadline && !f.Revoked || !strings.Contains(f.Text, fmt.Sprintf("rank %d (", victim)) {
+				if f == nil || !f.Deadline && !f.Revoked || !strings.Contains(f.Text, fmt.Sprint("rank ", victim)) {
 					t.Errorf("rank %d: %v, want a timeout that names rank %d", rank, f, victim)
 				}
 			}

@@ -67,6 +67,7 @@ type failure struct {
 	Node, Addr                            string
 	Left                                  bool
 	Took                                  time.Duration
+	Late                                  []nexar.LateRank // of the TimeoutError
 }
 
 func failureOf(err error) *failure {
@@ -82,6 +83,9 @@ func failureOf(err error) *failure {
 	}
 	if e, ok := errors.AsType[*nexar.PeerError](err); ok {
 		f.Rank, f.Node, f.Addr, f.Left = e.Rank, e.Node.String(), e.Addr, e.Left
+	}
+	if e, ok := errors.AsType[*nexar.TimeoutError](err); ok {
+		f.Late = e.Late
 	}
 	return f
 }

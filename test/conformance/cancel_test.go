@@ -244,15 +244,14 @@ func timeOut(t *testing.T, name string, missing int, op func(ctx context.Context
 		}
 		late, timedOut := errors.AsType[*nexar.TimeoutError](err)
 		revoked, told := errors.AsType[*nexar.RevokedError](err)
-		want := fmt.Sprintf(" timed out, waiting for rank %d (last called all_reduce #1, which ended ", missing)
-		if timedOut {
-			want = fmt.Sprintf("timed out after %v, waiting for rank %d (last called all_reduce #1 (3 × uint8, max), which ended ", limit, missing)
-		}
+		want := fmt.Sprintf("timed out after %v: Rank", limit)
 		switch {
 		case !timedOut && !told || told && revoked.Rank == missing:
 			return fmt.Errorf("%w, want a timeout", err)
 		case timedOut && (late.Op != name && late.Op != "barrier" || late.After != limit || late.Waiting[0] != missing):
 			return fmt.Errorf("%w: Waiting is %v, want rank %d first", err, late.Waiting, missing)
+		case !strings.Contains(err.Error(), fmt.Sprintf(" for rank %d, which has been in no call", missing)):
+			return fmt.Errorf("%w, want that rank %d has been in no call", err, missing)
 		case timedOut && !errors.Is(err, context.DeadlineExceeded):
 			return fmt.Errorf("%w: want context.DeadlineExceeded", err)
 		case !strings.Contains(err.Error(), want):

@@ -156,7 +156,7 @@ func TestStallIsLoggedOnce(t *testing.T) {
 	})
 }
 
-var ofSites = regexp.MustCompile(` at faults/\w+\.go:[0-9]+( or faults/\w+\.go:[0-9]+)?`)
+var ofSites = regexp.MustCompile(` \(\S+\.go:[0-9]+( or \S+\.go:[0-9]+)?\)`)
 
 // plain returns a text without the lines of the tests that wait.
 func plain(text string) string { return ofSites.ReplaceAllString(text, "") }

@@ -67,7 +67,7 @@ func TestCrossedSends(t *testing.T) {
 		})
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 			err := nexar.Send(t.Context(), c, make([]byte, large), 1-rank, 7)
-			const want = "rank 0 waits in send to rank 1, tag 7, 8388608 × uint8; rank 1 waits in send to rank 0, tag 7, 8388608 × uint8: make one of them a StartSend, or use Exchange"
+			const want = "Rank 0 waits in send to rank 1, which has been in send to rank 0 for 61 s: a deadlock: make one of them a StartSend, or use Exchange"
 			deadlock, ok := errors.AsType[*nexar.DeadlockError](err)
 			if !errors.Is(err, nexar.ErrDeadlock) || !ok || len(deadlock.Waits) != 2 || !strings.HasPrefix(deadlock.Waits[0].Site, "faults/deadlock_sim_test.go:") ||
 				!strings.HasPrefix(deadlock.Sentence, "Rank 0 waits in send to rank 1 (faults/deadlock_sim_test.go:") || !strings.Contains(plain(err.Error()), want) {
@@ -95,7 +95,7 @@ func TestReceiveCycle(t *testing.T) {
 				return nil
 			}
 			_, err := nexar.Recv(t.Context(), c, make([]int32, 1), rank%3+1, 5)
-			const want = "rank 1 waits in recv from rank 2, tag 5; rank 2 waits in recv from rank 3, tag 5; rank 3 waits in recv from rank 1, tag 5"
+			const want = "Ranks 1–3 have waited for each other for 61 s, rank 1 in recv from rank 2, rank 2 in recv from rank 3 and rank 3 in recv from rank 1: a deadlock"
 			if !errors.Is(err, nexar.ErrDeadlock) || !strings.Contains(plain(err.Error()), want) {
 				return fmt.Errorf("recv: %v, want %q", err, want)
 			}
@@ -126,7 +126,7 @@ func logsWithin3s(t *testing.T, log *testlog.Buffer, calls string) {
 // within 3 s, long before it ends the calls.
 func TestCycleOverNetwork(t *testing.T) {
 	stalled(t, 2, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
-		const want = "rank 0 waits in recv from rank 1, tag 5; rank 1 waits in recv from rank 0, tag 5"
+		const want = "Rank 0 waits in recv from rank 1, which has been in recv from rank 0 for "
 		logsWithin3s(t, log, want)
 		start := time.Now()
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
@@ -146,14 +146,14 @@ func TestCycleOverNetwork(t *testing.T) {
 // within 3 s.
 func TestBarrierAgainstRecv(t *testing.T) {
 	stalled(t, 2, nexar.Config{DeadlockTimeout: 5 * time.Second}, func(t *testing.T, comms world, log *testlog.Buffer) {
-		logsWithin3s(t, log, "rank 0 waits in barrier #1 for rank 1; rank 1 waits in recv from rank 0, tag 5")
+		logsWithin3s(t, log, "Rank 0 waits in barrier #1 for rank 1, which has been in recv from rank 0 for ")
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) (err error) {
 			if rank == 0 {
 				err = c.Barrier(t.Context())
 			} else {
 				_, err = nexar.Recv(t.Context(), c, make([]int32, 1), 0, 5)
 			}
-			const want = "rank 0 waits in barrier #1 for rank 1; rank 1 waits in recv from rank 0, tag 5"
+			const want = "Rank 0 waits in barrier #1 for rank 1, which has been in recv from rank 0 for "
 			if !errors.Is(err, nexar.ErrDeadlock) || !strings.Contains(plain(err.Error()), want) {
 				return fmt.Errorf("%v, want %q", err, want)
 			}
@@ -352,19 +352,20 @@ func TestServerInDeadlock(t *testing.T) {
 	})
 }
 
-// TestDeadlockOfManyRanks: every rank of a deadlock of 12 names the same ten of them, and the number of the others.
+// TestDeadlockOfManyRanks: the error of every rank of a deadlock of 12 has the calls of the same ten of them, and the number of all.
 func TestDeadlockOfManyRanks(t *testing.T) {
 	const n = 12
+	const want = "rank 0 in recv from rank 1, rank 1 in recv from rank 2, rank 2 in recv from rank 3 and 7 more in other calls: a deadlock of 12 ranks"
 	stalledLocal(t, n, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
 		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 			_, err := nexar.Recv(t.Context(), c, make([]int32, 1), (rank+1)%n, 7)
 			deadlock, ok := errors.AsType[*nexar.DeadlockError](err)
-			if !ok || deadlock.Ranks != n || len(deadlock.Waits) != 10 || !strings.HasSuffix(plain(err.Error()), "rank 9 waits in recv from rank 10, tag 7; and 2 others") {
-				return fmt.Errorf("%v, want the waits of ranks 0 to 9, and 2 others", err)
+			if !ok || deadlock.Ranks != n || len(deadlock.Waits) != 10 || !strings.HasSuffix(plain(err.Error()), want) {
+				return fmt.Errorf("%v, want %q", err, want)
 			}
 			return nil
 		})
-		if !strings.Contains(plain(log.String()), "rank 9 waits in recv from rank 10, tag 7; and 2 others") {
+		if !strings.Contains(plain(log.String()), want) {
 			t.Errorf("logged:\n%s", log)
 		}
 	})

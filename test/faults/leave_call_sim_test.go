@@ -52,7 +52,7 @@ func TestLeaveWithoutLoop(t *testing.T) {
 		if !ok || d.Ranks != 1 || d.Waits[0].Rank != 1 || d.Waits[0].WaitsFor != 1 || d.Waits[0].Op != "leave" || took != limit {
 			t.Errorf("%s: %v after %v, want a deadlock of rank 1 after %v", name, left, took, limit)
 		}
-		const remedy = "rank 1 waits in leave for itself: on another goroutine, range over Epochs and call Reconfigure after each step"
+		const remedy = "for itself in leave for 60 s: a deadlock: on another goroutine, range over Epochs and call Reconfigure after each step"
 		if left == nil || !strings.Contains(left.Error(), remedy) {
 			t.Errorf("%s: %v, want %q", name, left, remedy)
 		}
