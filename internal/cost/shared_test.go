@@ -20,7 +20,7 @@ func TestSharedChoices(t *testing.T) {
 					if got.Seconds <= 0 || ordered && !got.Algorithm.Ordered {
 						t.Errorf("%v, %d ranks, %d bytes: %+v", c, size, bytes, got)
 					}
-					single := shmexec.Compile(got.Algorithm.Plans(size, 0), 0).Single
+					single := shmexec.NewSchedule(got.Algorithm.Plans(size, 0)).Compile(0).Single
 					if bytes > pieceBytes && !single {
 						t.Errorf("%v, %d ranks, %d bytes: %s cannot be cut", c, size, bytes, got.Algorithm.Name)
 					}

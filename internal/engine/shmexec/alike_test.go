@@ -24,7 +24,7 @@ func TestAlike(t *testing.T) {
 					}
 					plans := a.Plans(size, root)
 					for rank := range size {
-						if got, want := CompileAlgorithm(a, size, root, rank), Compile(plans, rank); !reflect.DeepEqual(got, want) {
+						if got, want := CompileAlgorithm(a, size, root, rank), NewSchedule(plans).Compile(rank); !reflect.DeepEqual(got, want) {
 							t.Fatalf("%v %s, rank %d of %d, root %d: got %+v, want %+v", c, a.Name, rank, size, root, got, want)
 						}
 					}

@@ -44,7 +44,7 @@ func TestAttach(t *testing.T) {
 		}
 		plans, sum := a.Plans(n, 0), 0
 		for rank, got := range attached {
-			want := Compile(plans, rank).needs
+			want := NewSchedule(plans).Compile(rank).needs
 			want = slices.DeleteFunc(want, func(r int) bool { return slices.Contains(Neighbors(rank, n), r) })
 			if !slices.Equal(got, want) {
 				t.Errorf("%s: rank %d has attached %v, want %v", name, rank, got, want)
@@ -59,7 +59,7 @@ func TestAttach(t *testing.T) {
 
 // broadcast returns the execution of a broadcast from rank 0 among n ranks.
 func broadcast(m *Memory, n int) *Execution {
-	return newShort(m, Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, 0), m.cfg.Rank), 1)
+	return newShort(m, NewSchedule(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, 0)).Compile(m.cfg.Rank), 1)
 }
 
 // TestAttachError: an area that cannot be attached for some time fails the operation, which has posted nothing. An

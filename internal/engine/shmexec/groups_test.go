@@ -56,7 +56,7 @@ func TestNeighborsNoticeMismatch(t *testing.T) {
 					root = odd
 				}
 				plans := plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, root)
-				r := newShort(memories[rank], Compile(plans, rank), 1)
+				r := newShort(memories[rank], NewSchedule(plans).Compile(rank), 1)
 				r.print = uint32(root)
 				errs[rank] = memories[rank].run(t.Context(), r)
 			})
@@ -87,7 +87,7 @@ func TestWaitsForNeighbors(t *testing.T) {
 	ended := make(chan error, n)
 	for rank := range late {
 		go func() {
-			r := newShort(memories[rank], Compile(plans, rank), 1)
+			r := newShort(memories[rank], NewSchedule(plans).Compile(rank), 1)
 			for range Depth + 1 {
 				if err := memories[rank].run(ctx, r); err != nil {
 					ended <- err

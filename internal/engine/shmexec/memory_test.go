@@ -205,7 +205,7 @@ func (tr trial) run(t *testing.T, memories []*Memory, fingerprint uint32) {
 	plans := tr.a.Plans(tr.n, tr.root)
 	var ranks sync.WaitGroup
 	for rank, m := range memories {
-		r := tr.execution(m, Compile(plans, rank), rank)
+		r := tr.execution(m, NewSchedule(plans).Compile(rank), rank)
 		r.print = fingerprint
 		ranks.Go(func() {
 			if err := m.run(t.Context(), r); err != nil {
@@ -243,7 +243,7 @@ func (tr trial) check(t *testing.T, r *Execution, rank int) {
 
 // single returns the algorithms with plans that work chunk by chunk, as executions in pieces need.
 func single(c plan.Collective, n int) []plan.Algorithm {
-	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !Compile(a.Plans(n, n-1), 0).Single })
+	return slices.DeleteFunc(plan.Algorithms(c), func(a plan.Algorithm) bool { return !NewSchedule(a.Plans(n, n-1)).Compile(0).Single })
 }
 
 // TestPlans runs every algorithm, one after the other in the same memory.
@@ -300,7 +300,7 @@ func TestSkew(t *testing.T) {
 					time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
 				}
 				root := call / 7 % n // the same root several times in a row, so that leaves fall behind
-				r := newShort(memories[rank], Compile(plans[root], rank), 3)
+				r := newShort(memories[rank], NewSchedule(plans[root]).Compile(rank), 3)
 				r.fill(rank)
 				r.print = uint32(call)
 				if err := memories[rank].run(t.Context(), r); err != nil {
@@ -326,7 +326,7 @@ func TestMismatch(t *testing.T) {
 	var ranks sync.WaitGroup
 	for rank := range 2 {
 		ranks.Go(func() {
-			r := newShort(memories[rank], Compile(plans, rank), 0)
+			r := newShort(memories[rank], NewSchedule(plans).Compile(rank), 0)
 			r.print = uint32(rank)
 			err := memories[rank].run(t.Context(), r)
 			if m, ok := errors.AsType[*MismatchError](err); !ok || m.Rank != 1-rank {
@@ -347,7 +347,7 @@ func TestMismatchOfRoots(t *testing.T) {
 			ranks.Go(func() {
 				root := min(rank, 1) // Ranks 0 and 1 both send to all.
 				plans := plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(3, root)
-				r := newShort(memories[rank], Compile(plans, rank), 1)
+				r := newShort(memories[rank], NewSchedule(plans).Compile(rank), 1)
 				r.print = uint32(root)
 				errs[rank] = memories[rank].run(t.Context(), r)
 			})
@@ -370,7 +370,7 @@ func TestInterrupt(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	m := memories[0]
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
-	r := newShort(m, Compile(plans, 0), 0)
+	r := newShort(m, NewSchedule(plans).Compile(0), 0)
 	ended := make(chan error)
 	go func() { ended <- m.run(t.Context(), r) }()
 	for m.sleepsOn.Load() == nil {
@@ -444,7 +444,7 @@ func TestStaleKnowledge(t *testing.T) {
 		m.pieces = m.known[reader] + since + Depth
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		r := newShort(m, Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, 0), 0), 1)
+		r := newShort(m, NewSchedule(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(n, 0)).Compile(0), 1)
 		finished := m.pieces - Depth + 1
 		m.takens[reader].Store(uint32(finished - 1))
 		if err := m.finished(ended, r, []int{reader}); err != context.Canceled {
@@ -469,7 +469,7 @@ func BenchmarkBarrier(b *testing.B) {
 			var ranks sync.WaitGroup
 			for rank := range n {
 				ranks.Go(func() {
-					r := newShort(memories[rank], Compile(plans, rank), 0)
+					r := newShort(memories[rank], NewSchedule(plans).Compile(rank), 0)
 					for range b.N {
 						if err := memories[rank].run(b.Context(), r); err != nil {
 							b.Error(err)

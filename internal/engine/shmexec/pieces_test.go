@@ -12,7 +12,7 @@ func TestPiecesFit(t *testing.T) {
 	const room, ranks = 64 << 10, 4
 	for _, c := range []plan.Collective{plan.AllReduce, plan.AllGather, plan.AllToAll} {
 		for _, a := range plan.Algorithms(c) {
-			p := Compile(a.Plans(ranks, 0), 0)
+			p := NewSchedule(a.Plans(ranks, 0)).Compile(0)
 			if !p.Single {
 				continue
 			}

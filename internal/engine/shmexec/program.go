@@ -171,9 +171,6 @@ func Neighbors(rank, size int) []int {
 	return []int{before, after}
 }
 
-// Compile compiles the plan of one rank, given the plans of all.
-func Compile(plans []plan.Plan, rank int) *Program { return NewSchedule(plans).Compile(rank) }
-
 // CompileAlgorithm compiles the plan of one rank.
 func CompileAlgorithm(a plan.Algorithm, size, root, rank int) *Program {
 	return ScheduleOf(a, size, root).Compile(rank)

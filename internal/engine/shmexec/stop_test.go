@@ -30,7 +30,7 @@ func TestFailureIsNotPosted(t *testing.T) {
 // waits for no rank.
 func TestStopped(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
-	r := newShort(memories[0], Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), 1)
+	r := newShort(memories[0], NewSchedule(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0)).Compile(0), 1)
 	r.stopped.Store(true)
 	err := memories[0].run(t.Context(), r)
 	if count := word(memories[0].cfg.Areas[0], memories[0].cell(0)+countAt).Load(); err != errStopped || count != 0 {
@@ -49,7 +49,7 @@ func (f failure) run(t *testing.T) {
 	plans := f.a.Plans(f.n, f.root)
 	executions := make([]*Execution, f.n)
 	for rank, m := range memories {
-		executions[rank] = f.execution(m, Compile(plans, rank), rank)
+		executions[rank] = f.execution(m, NewSchedule(plans).Compile(rank), rank)
 	}
 	culprit := executions[f.culprit]
 	culprit.reduce = func(dst, a, _ []byte) {
@@ -85,7 +85,7 @@ func TestClose(t *testing.T) {
 	var ranks sync.WaitGroup
 	for rank, b := range memories {
 		ranks.Go(func() {
-			if err := b.run(t.Context(), newShort(b, Compile(a.Plans(2, 0), rank), 1)); err != nil {
+			if err := b.run(t.Context(), newShort(b, NewSchedule(a.Plans(2, 0)).Compile(rank), 1)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -113,7 +113,7 @@ func TestNoMemory(t *testing.T) {
 	memories, _ := newMemories(2, 1<<10)
 	cause := errors.New("no pages")
 	memories[0].cfg.Reserve = func() error { return cause }
-	err := memories[0].run(t.Context(), newShort(memories[0], Compile(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0), 0), 100))
+	err := memories[0].run(t.Context(), newShort(memories[0], NewSchedule(plan.Algorithm{Plan: plan.FlatBroadcast}.Plans(2, 0)).Compile(0), 100))
 	_, isMemory := errors.AsType[*MemoryError](err)
 	if count := word(memories[0].cfg.Areas[0], memories[0].cell(0)+countAt).Load(); !isMemory || !errors.Is(err, cause) || count != 0 {
 		t.Errorf("got %v and %d posts, want a *MemoryError because of %v, and none", err, count, cause)

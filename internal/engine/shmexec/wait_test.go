@@ -27,7 +27,7 @@ func TestDeepSleep(t *testing.T) {
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(2, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- m.run(ctx, newShort(m, Compile(plans, 0), 0)) }()
+	go func() { ended <- m.run(ctx, newShort(m, NewSchedule(plans).Compile(0), 0)) }()
 	<-deep
 	cancel()
 	if err := <-ended; err != context.Canceled {
@@ -69,7 +69,7 @@ func TestCrowdedSleep(t *testing.T) {
 	plans := plan.Algorithm{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }}.Plans(n, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- m.run(ctx, newShort(m, Compile(plans, 0), 0)) }()
+	go func() { ended <- m.run(ctx, newShort(m, NewSchedule(plans).Compile(0), 0)) }()
 	if d, want := <-slept, sleepFirst*n/(ranksMax*processors); d != want {
 		t.Errorf("sleeps for %v at first, want %v", d, want)
 	}
