@@ -202,8 +202,6 @@ func (c *Comm) translate(err error) error {
 		return c.revokedError(e)
 	case *engine.TimeoutError:
 		return c.timeoutError(e)
-	case *engine.MessageTimeoutError:
-		return c.messageTimeout(e)
 	case *engine.DeadlockError:
 		return deadlockError(e)
 	case *p2p.MisfitError:
@@ -298,8 +296,11 @@ func (c *Comm) revokedError(e *engine.RevokedError) error {
 
 // timeoutError is the error of a call that has waited for ranks of this communicator.
 func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
-	call := describe(e.Call)
-	t := &TimeoutError{Op: call.Op, Call: call, After: e.After, Sentence: e.Sentence}
+	t := &TimeoutError{Op: e.Message, After: e.After, Sentence: e.Sentence}
+	if t.Op == "" {
+		t.Call = describe(e.Call)
+		t.Op = t.Call.Op
+	}
 	for _, w := range e.Waiting {
 		rank, ok := c.impl.Engine.RankOf(w.Rank)
 		if !ok {
@@ -314,17 +315,6 @@ func (c *Comm) timeoutError(e *engine.TimeoutError) *TimeoutError {
 		t.Late = append(t.Late, late)
 	}
 	return t
-}
-
-// messageTimeout is the error of a message that has waited for a rank, or nil if that is not in this communicator.
-func (c *Comm) messageTimeout(e *engine.MessageTimeoutError) error {
-	rank, ok := c.impl.Engine.RankOf(e.Rank)
-	if !ok {
-		return nil
-	}
-	n := c.impl.Nodes[rank]
-	late := LateRank{Rank: rank, Node: NodeID(n.ID), Addr: n.Addr(), Doing: e.Doing}
-	return &TimeoutError{Op: e.Op, After: e.After, Waiting: []int{rank}, Late: []LateRank{late}, Sentence: e.Sentence}
 }
 
 // describe makes a fingerprint readable.

@@ -8,13 +8,12 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/deadlock"
-	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // deadlockLasts is how long a deadlock is remembered while answers of its ranks do not show it:
 // other traffic of their links may have been in flight.
-const deadlockLasts = 5 * time.Second
+const deadlockLasts = 5 * askEvery
 
 // A foundDeadlock is a deadlock with this rank as the lowest. It is confirmed once all ranks have
 // answered again, with the same states: then all these states existed at one time.
@@ -42,21 +41,6 @@ func (e *DeadlockError) Error() string {
 // newDeadlockError returns the error of a deadlock with the waits of all its ranks.
 func newDeadlockError(list []wire.Wait) *DeadlockError {
 	return &DeadlockError{len(list), list[:min(len(list), namedMax)]}
-}
-
-// A MessageTimeoutError says that a message has waited for too long for the call of a rank.
-type MessageTimeoutError struct {
-	Op    string // "send", "recv" or "probe"
-	Call  string // with the other rank, of the view
-	After time.Duration
-	Rank  p2p.Member
-	Doing string // the calls of the rank
-
-	Sentence string // the waits of this rank and of the other
-}
-
-func (e *MessageTimeoutError) Error() string {
-	return fmt.Sprintf("%s timed out after %v: the other rank %s", e.Call, e.After, e.Doing)
 }
 
 // deadlockLocked looks for a deadlock with this rank as the lowest. It logs one that is confirmed,

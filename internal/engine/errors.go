@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -64,7 +65,8 @@ func (e *RevokedError) Error() string {
 // A TimeoutError names the ranks that a call was waiting for, directly or since others waited
 // for them.
 type TimeoutError struct {
-	Call     wire.Call // the call that timed out
+	Call     wire.Call // the collective that timed out
+	Message  string    // "send", "recv" or "probe"; empty for a collective
 	After    time.Duration
 	Waiting  []Waiting
 	Sentence string // see [trace.Cluster.About]; empty if the communicator is not traced
@@ -84,7 +86,8 @@ type Waiting struct {
 }
 
 func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("%v #%d timed out after %v: %s", plan.Collective(e.Call.Kind), e.Call.Seq, e.After, e.Sentence)
+	call := cmp.Or(e.Message, fmt.Sprintf("%v #%d", plan.Collective(e.Call.Kind), e.Call.Seq))
+	return fmt.Sprintf("%s timed out after %v: %s", call, e.After, e.Sentence)
 }
 
 // roundDuration rounds a duration to two digits.

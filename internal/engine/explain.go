@@ -101,17 +101,15 @@ func (e *Engine) noCall(own *waits, sites bool) *wire.Wait {
 	if len(own.list) > 0 || own.busy || !sites {
 		return nil
 	}
-	free := time.Duration(0)
+	s, w := trace.Snapshot{Time: time.Now()}, &wire.Wait{Rank: uint32(own.rank), Kind: wire.WaitNone}
 	for _, t := range e.Traces() {
-		if since := time.Since(t.Start.Add(t.Duration)); !t.Running() && t.Purpose == "" && (free == 0 || since < free) {
-			free = max(since, 1)
-		}
+		s.Operations = append(s.Operations, t.Operation)
 	}
-	site := ""
-	if free == 0 || free >= callsite.After {
-		site = e.sites.Main()
+	if free := e.SetSites(&s); free < math.MaxInt64 {
+		w.For = uint64(max(free, 1))
 	}
-	return &wire.Wait{Rank: uint32(own.rank), Kind: wire.WaitNone, For: uint64(free), Site: site[:min(len(site), wire.SiteMax)]}
+	w.Site = s.Site[:min(len(s.Site), wire.SiteMax)]
+	return w
 }
 
 // noteAskerLocked notes that the rank at the other end of a link asks, and returns the lowest rank that has asked lately.
@@ -230,13 +228,9 @@ func (s *stalls) waitedLocked(comm uint64, rank int, d time.Duration, list []wir
 	return s.clusterLocked(list...)
 }
 
-// explainLocked describes the ranks of an error, with its sentence. They may have answered queries of the watchdog before they are asked for
-// all of their calls.
-func (c *Comm) explainLocked(e *TimeoutError) {
-	s := c.engine.stalls.Load()
-	if s == nil || c.traced == nil {
-		return
-	}
+// explainTimeout describes the ranks of an error of a communicator, whose lock is held, with its sentence. They may have answered queries of
+// the watchdog before they are asked for all of their calls.
+func (s *stalls) explainTimeout(c *Comm, e *TimeoutError) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own, call := c.viewRankLocked(c.rank), wire.Wait{Kind: wire.WaitCollective, Call: e.Call}

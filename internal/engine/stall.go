@@ -26,7 +26,7 @@ const (
 	// warnAfter is the time without progress after which a call is logged. The time to the next
 	// message doubles up to warnMax.
 	warnAfter = 10 * time.Second
-	warnMax   = 10 * time.Minute
+	warnMax   = 60 * warnAfter
 	// namedMax limits the waits in an error. The number of the others follows.
 	namedMax = 10
 )
@@ -435,12 +435,10 @@ func (s *stalls) answeredLocked(l *link.Link, w wire.Waits, list []wire.Wait) (f
 }
 
 // messageTimeoutLocked returns the error of a message that has waited for too long.
-func (s *stalls) messageTimeoutLocked(w *wait) *MessageTimeoutError {
-	o := s.cfg.Operation(&w.wire)
-	return &MessageTimeoutError{
-		Op: o.Op, Call: o.What(), After: s.cfg.MessageTimeout, Rank: w.comm.member(w.p2p.Peer), Doing: s.clusterLocked().Doing(int(w.wire.Peers[0].Rank)),
-		Sentence: s.clusterLocked().About(s.own.rank),
-	}
+func (s *stalls) messageTimeoutLocked(w *wait) *TimeoutError {
+	world := s.clusterLocked()
+	other := Waiting{Rank: w.comm.member(w.p2p.Peer), Doing: world.Doing(int(w.wire.Peers[0].Rank))}
+	return &TimeoutError{Message: MessageName(w.p2p.Kind), After: s.cfg.MessageTimeout, Waiting: []Waiting{other}, Sentence: world.About(s.own.rank)}
 }
 
 // expire ends a message with err. A send that was offered ends the communicator.

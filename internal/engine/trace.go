@@ -50,15 +50,16 @@ func (e *Engine) Traces() (list []Trace) {
 }
 
 // SetSites sets where the program has called the operations of s that have lasted for a second or, if there are none that long, where its main
-// goroutine is.
-func (e *Engine) SetSites(s *trace.Snapshot) {
-	free := time.Duration(math.MaxInt64) // since the program was in an operation
+// goroutine is. It returns how long the program has been in no operation, or the largest duration if it has made none. Operations that no
+// goroutine waits for do not count.
+func (e *Engine) SetSites(s *trace.Snapshot) (free time.Duration) {
+	free = math.MaxInt64
 	for i := range s.Operations {
 		o := &s.Operations[i]
 		switch {
 		case o.Purpose != "":
 		case o.Site == nowhere:
-			free, o.Site = 0, ""
+			o.Site = ""
 		case !o.Running():
 			free = min(free, s.Time.Sub(o.Start.Add(o.Duration)))
 		default:
@@ -70,6 +71,7 @@ func (e *Engine) SetSites(s *trace.Snapshot) {
 	if free >= callsite.After {
 		s.Site = e.sites.Main()
 	}
+	return free
 }
 
 // nowhere is the Site of an operation that no goroutine waits for, until SetSites.
@@ -212,7 +214,7 @@ func (c *Comm) callTraceLocked(s *call, now int64) Trace {
 		t.Still = max(0, time.Since(s.op.progressAt))
 	}
 	if plan.Collective(s.Kind).Rooted() {
-		t.Root = c.worldRanksLocked(int(s.Root))[0]
+		t.Root = c.viewRankLocked(int(s.Root))
 	}
 	if len(waiting) > 0 {
 		recorder.SetWaiting(&t.Operation, c.worldRanksLocked(waiting...))
@@ -237,7 +239,7 @@ func (c *Comm) messageTraceLocked(r *p2p.Trace, now, moved int64, isActive bool)
 		t.Site = nowhere
 	}
 	if r.Peer >= 0 {
-		t.Peer = c.worldRanksLocked(int(r.Peer))[0]
+		t.Peer = c.viewRankLocked(int(r.Peer))
 		if isActive {
 			recorder.SetWaiting(&t.Operation, []int{t.Peer})
 		}
@@ -261,10 +263,7 @@ func messageOutcome(err error) string {
 func (c *Comm) worldRanksLocked(ranks ...int) []int {
 	list := make([]int, 0, len(ranks))
 	for _, r := range ranks {
-		if r < len(c.traced.Ranks) {
-			r = c.traced.Ranks[r]
-		}
-		list = append(list, r)
+		list = append(list, c.viewRankLocked(r))
 	}
 	return list
 }
@@ -277,7 +276,6 @@ func Outcome(err error) string {
 		revoked  *RevokedError
 		timeout  *TimeoutError
 		mismatch *MismatchError
-		message  *MessageTimeoutError
 		deadlock *DeadlockError
 	)
 	switch {
@@ -294,8 +292,6 @@ func Outcome(err error) string {
 	case revoked != nil && revoked.Cause != wire.CauseTimeout:
 		return trace.Revoked
 	case revoked != nil || errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded):
-		return trace.Timeout
-	case errors.As(err, &message):
 		return trace.Timeout
 	case errors.As(err, &deadlock):
 		return trace.Deadlock

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"slices"
 
+	"github.com/nexar-go/nexar/internal/deadlock"
 	"github.com/nexar-go/nexar/internal/engine/exec"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
@@ -224,12 +225,8 @@ func (c *Comm) peersLocked(ranks ...int) (list []wire.WaitPeer) {
 // rangesLocked returns the ranks in the view of ranks of the communicator.
 func (c *Comm) rangesLocked(ranks []int) []wire.RankRange {
 	list := make([]wire.RankRange, 0, 1)
-	inView := make([]uint32, len(ranks))
-	for i, rank := range ranks {
-		inView[i] = uint32(c.viewRankLocked(rank))
-	}
-	slices.Sort(inView)
-	for _, rank := range inView {
+	for _, r := range slices.Sorted(slices.Values(c.worldRanksLocked(ranks...))) {
+		rank := uint32(r)
 		if last := len(list) - 1; last >= 0 && rank <= list[last].Last+1 {
 			list[last].Last = rank
 		} else {
@@ -241,14 +238,11 @@ func (c *Comm) rangesLocked(ranks []int) []wire.RankRange {
 
 // eachPeer calls f with the ranks below end that w waits for.
 func eachPeer(w *wire.Wait, end int, f func(rank int)) {
-	for _, p := range w.Peers {
-		f(int(p.Rank))
-	}
-	for _, r := range w.Ranges {
-		for rank := int(r.First); rank <= int(r.Last) && rank < end; rank++ {
+	eachRange(w, func(r deadlock.Range) {
+		for rank := r.First; rank <= r.Last && rank < end; rank++ {
 			f(rank)
 		}
-	}
+	})
 }
 
 // viewRankLocked returns the rank in the view of a rank of the communicator.

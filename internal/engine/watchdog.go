@@ -19,15 +19,15 @@ const (
 	// them may time out or has to send queries, or after dozeMax, since the runtime of Go needs
 	// a part of a millisecond for each check. An operation that has moved meanwhile may time out
 	// as much later.
-	dozeAfter = time.Second
+	dozeAfter = 4 * dozeMax
 	dozeMax   = 250 * time.Millisecond
 	// watchIdle is the number of ticks without an operation after which the watchdog sleeps. A sleep costs the next operation a wakeup
 	// of the watchdog, and each tick wakes an idle process.
 	watchIdle = 5
 	// queryAfter is the time without progress after which an operation queries the ranks
 	// that it waits for. It doubles up to queryMax.
-	queryAfter = 40 * time.Millisecond
-	queryMax   = 2 * time.Second
+	queryAfter = 2 * watchTick
+	queryMax   = 8 * dozeMax
 	// tickCreditMax caps the time that is charged between two checks. If more has
 	// passed, this process was stopped, or its machine, perhaps with all others.
 	tickCreditMax = 2 * dozeMax
@@ -357,7 +357,9 @@ func (c *Comm) timeoutLocked(op *Op, now time.Time) *TimeoutError {
 		waiting = direct
 	}
 	e := &TimeoutError{Call: op.call.Call, After: op.work.Timeout, Waiting: waiting}
-	c.explainLocked(e)
+	if s := c.engine.stalls.Load(); s != nil && c.traced != nil {
+		s.explainTimeout(c, e)
+	}
 	return e
 }
 
