@@ -81,7 +81,7 @@ func callWithDeadline(t *testing.T, w *worldtest.World, to int, began chan time.
 		defer cancel()
 		deadline, _ := ctx.Deadline()
 		_, err := w.Comms[0].Call(ctx, to, "wait", nil)
-		if want := callText(w, to, "wait", "context deadline exceeded"); !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
+		if want := callText(w, to, "wait", fmt.Sprintf("context deadline exceeded: Rank 0 waits in call of \"wait\" at rank %d", to)); !errors.Is(err, context.DeadlineExceeded) || err.Error() != want {
 			t.Errorf("%v, want %q", err, want)
 		}
 		select {
