@@ -339,7 +339,8 @@ type LateRank struct {
 	Answered, Unresponsive bool
 	Call                   Call // the last collective that the rank has called
 	Active                 bool // Call had not ended
-	// Doing describes the rank: "has been in recv from rank 0 for 31 s". It is empty if nothing is known of the rank.
+	// Doing describes the rank: "has been in recv from rank 0 for 31 s". It is empty if nothing is known of the rank, and after the
+	// first ten ranks.
 	Doing string
 	// Elapsed is the time from the start of Call, or from its end if it has ended, to the timeout; 0 if
 	// unknown. Silent is the time from the last answer of the rank to the timeout or,
@@ -349,7 +350,10 @@ type LateRank struct {
 
 // String describes the rank: "rank 2 has been in all_reduce #7 for 31 s".
 func (l LateRank) String() string {
-	return fmt.Sprintf("rank %d %s", l.Rank, cmp.Or(l.Doing, "has not answered"))
+	if l.Doing == "" && !l.Answered {
+		l.Doing = "has not answered"
+	}
+	return fmt.Sprintf("rank %d %s", l.Rank, cmp.Or(l.Doing, "was last in "+l.Call.String()))
 }
 
 func (e *TimeoutError) Error() string {

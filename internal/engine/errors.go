@@ -82,7 +82,7 @@ type Waiting struct {
 	// For is how long the rank has been in Last, or if it is not Active, how long ago Last
 	// ended; 0 if that is unknown. Silent is the age of the answer or, without one, of the first query.
 	For, Silent time.Duration
-	Doing       string // its state in words: "has been in no call for 4 s"; empty if it is not known
+	Doing       string // its state in words: "has been in no call for 4 s"; empty if it is not known, and after the first ten ranks
 }
 
 func (e *TimeoutError) Error() string {

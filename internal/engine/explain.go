@@ -248,7 +248,9 @@ func (s *stalls) explainTimeout(c *Comm, e *TimeoutError) {
 			world.Nodes = slices.DeleteFunc(world.Nodes, func(n trace.Node) bool { return n.Rank == rank })
 			world.Nodes = append(world.Nodes, s.answered(rank, w))
 		}
-		w.Doing = world.Doing(rank)
+		if i < namedMax {
+			w.Doing = world.Doing(rank)
+		}
 	}
 	e.Sentence = world.About(own)
 }

@@ -27,7 +27,7 @@ const (
 	// message doubles up to warnMax.
 	warnAfter = 10 * time.Second
 	warnMax   = 60 * warnAfter
-	// namedMax limits the waits in an error. The number of the others follows.
+	// namedMax limits the waits in an error, and the ranks that it describes.
 	namedMax = 10
 )
 
