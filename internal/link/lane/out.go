@@ -20,7 +20,7 @@ const (
 // One goroutine at a time writes: it calls Next, writes, and calls Wrote. Between these calls others may append and
 // acknowledge. What Next has returned stays in place meanwhile: bytes are appended behind it or to another buffer, and a
 // buffer is reused only if no writer can hold it. After Resume the writer of the earlier connection may still hold bytes. It
-// does not call Wrote. A writer whose write has failed does not call it either: Resume says what has arrived.
+// must not call Wrote. Wrote is not called after a failed write either: Resume says what has arrived.
 type Out struct {
 	tail   chunk   // to which frames are appended
 	older  []chunk // the oldest first
