@@ -58,7 +58,7 @@ func TestViewersShare(t *testing.T) {
 			},
 			Show: func(model.View) { shown.Add(1) },
 		}
-		if p.Enter() != p.Enter() {
+		if first, second := p.Enter(), p.Enter(); first != second {
 			t.Error("two viewers wait for different views")
 		}
 		p.Leave()
