@@ -128,7 +128,7 @@ func (r *Reader) readLocked() {
 func (r *Reader) find(stack []uintptr) (s found) {
 	frames := runtime.CallersFrames(stack)
 	var place, function string // the innermost frame of the program; the outermost of nexar inside of a frame of the program
-	isFound, waits := false, false
+	isFound, waits, isTest := false, false, false
 	for more := true; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
@@ -152,7 +152,8 @@ func (r *Reader) find(stack []uintptr) (s found) {
 			}
 		case other:
 		}
-		if f.Function == "main.main" && !strings.HasSuffix(f.File, "_testmain.go") {
+		isTest = isTest || f.Function == "testing.(*M).Run" // The program is in other goroutines.
+		if f.Function == "main.main" && !isTest {
 			s.main = place
 		}
 	}
