@@ -72,7 +72,7 @@ continue after ranks are killed ([survivals](results/survivals.txt)), cuts betwe
 ([changes](results/changes.txt)), also while its seeds are killed ([seeds](results/seeds.txt)) or stopped for a while ([pauses](results/pauses.txt)), the time until
 a kill is detected ([kills](results/kills.txt), [in a sparse topology](results/kills-sparse.txt)), the start and the
 recovery of worlds of 128 to 1,024 nodes ([thousand](results/thousand.txt)), the rank that errors name
-([blame](results/blame.txt)), the memory, threads and processor time of a rank ([footprint](results/footprint.txt)), and what
+([blame](results/blame.txt)), a search for faults in the lanes of a link ([lanes](results/lanes.txt)), the memory, threads and processor time of a rank ([footprint](results/footprint.txt)), and what
 was tried with RDMA ([rdma](results/rdma.txt)) and on a GPU ([gpu](results/gpu.txt), also in turn with torch.distributed).
 
 `
