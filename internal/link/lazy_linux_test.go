@@ -123,6 +123,7 @@ func TestBeatsAreLazy(t *testing.T) {
 // TestBeatsWithoutWatcher: beats that no watcher reads wake the reader before they fill the pipe.
 func TestBeatsWithoutWatcher(t *testing.T) {
 	a, b := shmPair(t, new(atomic.Int64))
+	<-a.ConfirmedPing() // The frames of the beginning have arrived.
 	before := b.exchange().heard.Load()
 	const beats = 20_000 // more bytes than the pipe holds
 	for range beats {
