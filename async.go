@@ -101,7 +101,8 @@ func WaitAll(handles ...*Handle) error {
 // WaitAny waits until an operation has ended, and returns the index of its handle and its error. It
 // skips nil handles, so a program that sets each returned handle to nil gets all of them, one by one.
 // If all handles are nil, the index is -1 and the error is nil. If ctx ends first, the index is -1,
-// the error is that of ctx or, if its deadline has passed, a [DeadlineError], and the operations go on.
+// the error is that of ctx, and the operations go on. If the deadline of ctx has passed, it is a [DeadlineError] with the ranks
+// that calls of this node on the communicator of one of the handles wait for, if there are any.
 func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 	ended, stop := make(chan int, len(handles)), make(chan struct{})
 	var watching sync.WaitGroup

@@ -167,7 +167,7 @@ func (c *Comm) callError(ctx context.Context, rank int, fn string, err error) er
 			e.Err = cancelled(ctx)
 		}
 		// The called rank may tell that the deadline has passed before this one notices.
-		if _, limited := ctx.Deadline(); limited && errors.Is(e.Err, context.DeadlineExceeded) {
+		if _, limited := ctx.Deadline(); limited && !errors.Is(ctx.Err(), context.Canceled) && errors.Is(e.Err, context.DeadlineExceeded) {
 			sentence := fmt.Sprintf("Rank %d waits in call of %q at rank %d", c.impl.Ranks[c.impl.Rank], fn, c.impl.Ranks[rank])
 			e.Err = &DeadlineError{Waiting: []int{rank}, Sentence: sentence, Err: e.Err}
 		}

@@ -2,7 +2,7 @@
 //
 //	http.Handle("/metrics", metrics.Handler(node))
 //
-// A program that has a registry of its own adds a [NewCollector] to it. Metrics of the runtime of Go are left to the program. "nexar run --metrics" and
+// A program that has a registry of its own registers the result of [NewCollector]. Metrics of the runtime of Go are left to the program. "nexar run --metrics" and
 // "nexar seed --metrics" serve the metrics of all nodes for programs that do nothing. docs/metrics.md lists the metrics.
 //
 // # Bounds

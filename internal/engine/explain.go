@@ -272,7 +272,7 @@ func (s *stalls) answered(rank int, w *Waiting) trace.Node {
 	return n
 }
 
-// AnyCause returns the cause of a context that has ended a goroutine's wait for any of several calls on the communicator. All calls that
+// AnyCause returns the cause of a context that has ended while a goroutine waited for any of several calls on the communicator. All calls that
 // goroutines wait for count.
 func (c *Comm) AnyCause(ctx context.Context, waited time.Duration) error {
 	var own waits

@@ -169,28 +169,32 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// A viewer that cannot enter gets one of these errors.
+// errFull is the answer to a viewer beyond viewersMax.
 var errFull = errors.New("this page has as many viewers as it serves at a time: close another one")
 
 // view adds a viewer. Its leave must be called.
 func (p *Page) view() (leave func(), fresh <-chan struct{}, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.viewers == viewersMax {
+	isFull := p.viewers == viewersMax
+	if !isFull {
+		p.viewers++
+	}
+	p.mu.Unlock()
+	if isFull {
 		return nil, nil, errFull
 	}
-	p.viewers++
+	fresh = p.poller.Enter() // It may wait for the end of a poll.
 	return func() {
 		p.poller.Leave()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.viewers--
-	}, p.poller.Enter(), nil
+	}, fresh, nil
 }
 
 // events streams the state to a browser, and then its changes.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
-	_, next := p.state.since(0)
+	next := p.state.next()
 	leave, fresh, err := p.view()
 	if err != nil {
 		w.Header().Set("Retry-After", "10")

@@ -118,6 +118,13 @@ func (s *state) replace(parts map[string]json.RawMessage) {
 	s.changed = make(chan struct{})
 }
 
+// next returns a channel that is closed with the next version.
+func (s *state) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
 // since returns the message for a browser that has a version, if there is a later one, and a channel that is closed with the next.
 func (s *state) since(version uint64) (message, <-chan struct{}) {
 	s.mu.Lock()

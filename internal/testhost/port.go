@@ -12,7 +12,7 @@ import (
 const portMin, portEnd = 10_000, 32_768
 
 // FreePort returns an address on loopback with a port that is free for UDP and TCP. The system gives it to no
-// socket without a fixed port, and FreePort, in whatever process, to no other test until t has ended.
+// socket without a fixed port, and no other call of FreePort, in any process, returns it until t has ended.
 //
 // It returns odd ports. A listener at the even port below stands for the reservation, so that the port itself stays free.
 func FreePort(t testing.TB) string {
