@@ -1,7 +1,8 @@
 // Package lane decides what the two sides of a link do so that every frame is delivered exactly once and in order over any
 // sequence of connections. A connection may end, stall or be replaced at any byte, by either side, without asking the other.
-// The package is pure: it has no goroutine, lock, clock or channel, and it neither reads nor writes connections. The caller
-// guards each value by a lock of its own and carries out what the methods return.
+// The package is pure: it has no goroutine, lock, clock or channel, and it neither reads nor writes connections. The caller guards
+// each Out and In by the lock of its lane, and by one lock of the link its Names with all Sessions, its Grants and its Transfers; it carries
+// out what the methods return.
 //
 // # Numbers
 //
