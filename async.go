@@ -101,14 +101,15 @@ func WaitAll(handles ...*Handle) error {
 // WaitAny waits until an operation has ended, and returns the index of its handle and its error. It
 // skips nil handles, so a program that sets each returned handle to nil gets all of them, one by one.
 // If all handles are nil, the index is -1 and the error is nil. If ctx ends first, the index is -1,
-// the error is that of ctx, and the operations go on. If the deadline of ctx has passed, it is a [DeadlineError] with the ranks
-// that calls of this node on the communicator of one of the handles wait for, if there are any.
+// the error is that of ctx, and the operations go on. If the deadline of ctx has passed and operations wait for ranks, it is a
+// [DeadlineError] with the ranks of those on one communicator, that of the first of them.
 func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 	ended, stop := make(chan int, len(handles)), make(chan struct{})
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer close(stop)
 	var comms []*Comm
+	var waiters []*p2p.Waiters
 	began := time.Now()
 	for i, h := range handles {
 		if h == nil {
@@ -122,6 +123,7 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 		if !slices.Contains(comms, h.comm) {
 			comms = append(comms, h.comm)
 		}
+		waiters = append(waiters, &h.waiters)
 		h.waiters.Enter()
 		watching.Go(func() {
 			defer h.waiters.Leave()
@@ -141,7 +143,7 @@ func WaitAny(ctx context.Context, handles ...*Handle) (index int, err error) {
 	case <-ctx.Done():
 	}
 	for _, c := range comms {
-		err = cancelledBy(ctx, c.comm.AnyCause(ctx, time.Since(began)))
+		err = cancelledBy(ctx, c.comm.AnyCause(ctx, time.Since(began), waiters))
 		if _, isExplained := errors.AsType[*DeadlineError](err); isExplained {
 			break
 		}

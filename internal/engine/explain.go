@@ -192,12 +192,19 @@ func (c *Comm) cause(ctx context.Context, begun int64, list ...wire.Wait) error 
 	if text == "" {
 		return cause
 	}
-	e := &DeadlineError{Err: cause, Sentence: text}
+	e, awaited := &DeadlineError{Err: cause, Sentence: text}, make(map[int]bool)
+	for _, w := range list {
+		if w.Any {
+			return e
+		}
+		for _, p := range w.Peers {
+			awaited[int(p.Rank)] = true
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for rank := range c.linkTo {
-		isAwaited := func(p wire.WaitPeer) bool { return int(p.Rank) == c.viewRankLocked(rank) }
-		if slices.ContainsFunc(list, func(w wire.Wait) bool { return slices.ContainsFunc(w.Peers, isAwaited) }) {
+		if awaited[c.viewRankLocked(rank)] {
 			e.Waiting = append(e.Waiting, rank)
 		}
 	}
@@ -272,9 +279,9 @@ func (s *stalls) answered(rank int, w *Waiting) trace.Node {
 	return n
 }
 
-// AnyCause returns the cause of a context that has ended while a goroutine waited for any of several calls on the communicator. All calls that
-// goroutines wait for count.
-func (c *Comm) AnyCause(ctx context.Context, waited time.Duration) error {
+// AnyCause returns the cause of a context that has ended while a goroutine waited for any of several calls, those of waiters. The
+// ones on the communicator count.
+func (c *Comm) AnyCause(ctx context.Context, waited time.Duration, of []*p2p.Waiters) error {
 	var own waits
 	c.mu.Lock()
 	if c.traced != nil {
@@ -282,9 +289,11 @@ func (c *Comm) AnyCause(ctx context.Context, waited time.Duration) error {
 		c.collectLocked(&own)
 	}
 	c.mu.Unlock()
-	list := make([]wire.Wait, len(own.list))
+	var list []wire.Wait
 	for i := range own.list {
-		list[i] = own.list[i].wire
+		if w := &own.list[i]; slices.Contains(of, w.waiters) {
+			list = append(list, w.wire)
+		}
 	}
 	return c.cause(ctx, c.engine.clock.Now()-int64(waited), list...)
 }

@@ -17,6 +17,7 @@ import (
 type wait struct {
 	waitKey
 	comm     *Comm
+	waiters  *p2p.Waiters // nil if the call blocks its goroutine
 	progress uint64
 	timeout  bool     // Config.MessageTimeout applies
 	p2p      p2p.Wait // of a message
@@ -119,7 +120,7 @@ func (c *Comm) collectLocked(w *waits) {
 			w.busy = true
 			return
 		}
-		n := wait{waitKey: waitKey{c.id, wire.WaitCollective, op.call.Seq}, comm: c, progress: moved}
+		n := wait{waitKey: waitKey{c.id, wire.WaitCollective, op.call.Seq}, comm: c, waiters: waiters, progress: moved}
 		n.wire = wire.Wait{Kind: wire.WaitCollective, Call: op.call.Call}
 		c.addWaitLocked(w, n, ranks)
 	})
@@ -129,7 +130,7 @@ func (c *Comm) collectLocked(w *waits) {
 	w.list = slices.DeleteFunc(w.list, func(n wait) bool { return n.comm == c && len(n.wire.Peers) == 0 })
 	begun, moving := c.messages.Waits(func(m p2p.Wait) {
 		kind := waitKinds[m.Kind]
-		n := wait{waitKey: waitKey{c.id, kind, m.Number}, comm: c, p2p: m, timeout: m.Peer != p2p.Any}
+		n := wait{waitKey: waitKey{c.id, kind, m.Number}, comm: c, waiters: m.Waiters, p2p: m, timeout: m.Peer != p2p.Any}
 		n.wire = wire.Wait{Kind: kind, Any: m.Peer == p2p.Any, Tag: m.Tag, Call: wire.Call{Comm: c.id, Type: m.Type, Count: uint64(m.Bytes)}}
 		ranks := []int{m.Peer}
 		if n.wire.Any {

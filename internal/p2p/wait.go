@@ -62,6 +62,8 @@ type Wait struct {
 	Peer   int    // the other rank, or Any
 	Tag    int64  // or Any
 	Bytes  int    // of a send; otherwise 0
+	// Waiters are the goroutines that wait for the operation; nil if it blocks its own.
+	Waiters *Waiters
 	// Idle says that no goroutine waits for the operation. One may wait for the channel of
 	// [Waiters.Watch].
 	Idle bool
@@ -79,7 +81,7 @@ func (m *Messages) Waits(f func(w Wait)) (begun uint64, moving bool) {
 		case s.transfer.Grant != 0:
 			moving = moving || s.waiters.Any()
 		default:
-			f(Wait{Idle: !s.waiters.Any(), Number: s.number, Kind: Sent, Type: s.typ, Peer: s.rank, Tag: s.tag, Bytes: s.size})
+			f(Wait{Waiters: s.waiters, Idle: !s.waiters.Any(), Number: s.number, Kind: Sent, Type: s.typ, Peer: s.rank, Tag: s.tag, Bytes: s.size})
 		}
 	}
 	for _, r := range m.receiving {
@@ -90,7 +92,7 @@ func (m *Messages) Waits(f func(w Wait)) (begun uint64, moving bool) {
 	}
 	m.matcher.EachReceive(func(r *Receive) {
 		if r.waiters.IsWatched() {
-			f(Wait{Idle: !r.waiters.Any(), Number: r.number, Kind: Got, Type: r.typ, Peer: r.source, Tag: r.tag})
+			f(Wait{Waiters: r.waiters, Idle: !r.waiters.Any(), Number: r.number, Kind: Got, Type: r.typ, Peer: r.source, Tag: r.tag})
 		}
 	})
 	for _, p := range m.probes {

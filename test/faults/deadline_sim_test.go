@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +93,40 @@ func TestDeadline(t *testing.T) {
 					}
 					return nil
 				})
+			})
+		})
+	}
+}
+
+// TestDeadlineOfHandles: WaitAny names the ranks that its handles wait for, and not that of another call on the communicator. If one of them
+// waits for any rank, it names none.
+func TestDeadlineOfHandles(t *testing.T) {
+	for name, test := range map[string]struct {
+		sources, want []int
+	}{
+		"of one rank":      {[]int{1}, []int{1}},
+		"of two ranks":     {[]int{3, 1}, []int{1, 3}},
+		"of any rank, too": {[]int{3, nexar.AnyRank}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stalled(t, 4, nexar.Config{}, func(t *testing.T, comms world, _ *testlog.Buffer) {
+				c := comms[0]
+				var other sync.WaitGroup
+				defer other.Wait()
+				running, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				other.Go(func() { _, _ = nexar.Recv(running, c, make([]byte, 1), 2, 7) })
+				var handles []*nexar.Handle
+				for _, source := range test.sources {
+					handles = append(handles, nexar.StartRecv(running, c, make([]byte, 1), source, 8))
+				}
+				ctx, stop := context.WithTimeout(running, 3*time.Second)
+				defer stop()
+				_, err := nexar.WaitAny(ctx, handles...)
+				e, ok := errors.AsType[*nexar.DeadlineError](err)
+				if !ok || !slices.Equal(e.Waiting, test.want) || strings.Contains(e.Sentence, "rank 2") {
+					t.Errorf("got %v for %v, want a DeadlineError for %v", err, e, test.want)
+				}
 			})
 		})
 	}
