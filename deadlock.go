@@ -90,7 +90,7 @@ func deadlockError(e *engine.DeadlockError) *DeadlockError {
 		all.Joined = max(all.Joined, wait.Rank+1, wait.WaitsFor+1)
 		all.Nodes = append(all.Nodes, trace.Node{Rank: wait.Rank, Snapshot: &trace.Snapshot{Rank: wait.Rank, Size: math.MaxInt32, Operations: []trace.Operation{o}}})
 	}
-	if e.Ranks > len(d.Waits) { // The others wait for these, in the end.
+	if e.Ranks > len(d.Waits) { // About finds a deadlock in a closed circle only, and the last rank waits for one that is left out.
 		for i := range all.Nodes {
 			if o := &all.Nodes[i].Snapshot.Operations[0]; !slices.ContainsFunc(d.Waits, func(w DeadlockWait) bool { return w.Rank == o.Waiting[0] }) {
 				o.Waiting[0] = d.Waits[0].Rank
@@ -99,7 +99,7 @@ func deadlockError(e *engine.DeadlockError) *DeadlockError {
 	}
 	d.Sentence = all.About(d.Waits[0].Rank)
 	if e.Ranks > len(d.Waits) {
-		d.Sentence += fmt.Sprintf(" of %d ranks", e.Ranks)
+		d.Sentence += fmt.Sprintf(" of %d ranks, of which %d are known here", e.Ranks, len(d.Waits))
 	}
 	return d
 }

@@ -1,7 +1,6 @@
 package nexar
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -350,10 +349,19 @@ type LateRank struct {
 
 // String describes the rank: "rank 2 has been in all_reduce #7 for 31 s".
 func (l LateRank) String() string {
-	if l.Doing == "" && !l.Answered {
-		l.Doing = "has not answered"
+	doing := l.Doing
+	switch {
+	case doing != "":
+	case !l.Answered:
+		doing = "has not answered"
+	case l.Call.Seq == 0:
+		doing = "has called no collective"
+	case l.Active:
+		doing = "has been in " + l.Call.String()
+	default:
+		doing = "was last in " + l.Call.String()
 	}
-	return fmt.Sprintf("rank %d %s", l.Rank, cmp.Or(l.Doing, "was last in "+l.Call.String()))
+	return fmt.Sprintf("rank %d %s", l.Rank, doing)
 }
 
 func (e *TimeoutError) Error() string {

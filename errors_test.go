@@ -19,6 +19,8 @@ func TestLateRank(t *testing.T) {
 	for want, l := range map[string]LateRank{
 		"rank 1 has not answered":                {Rank: 1},
 		"rank 11 was last in barrier #4":         {Rank: 11, Answered: true, Call: Call{Op: "barrier", Seq: 4, Root: -1}},
+		"rank 12 has called no collective":       {Rank: 12, Answered: true},
+		"rank 13 has been in barrier #4":         {Rank: 13, Answered: true, Active: true, Call: Call{Op: "barrier", Seq: 4, Root: -1}},
 		"rank 2 has been in barrier #4 for 31 s": {Rank: 2, Answered: true, Doing: "has been in barrier #4 for 31 s"},
 	} {
 		if got := l.String(); got != want {

@@ -52,8 +52,8 @@ NEXAR_CLUSTER_TOKEN_FILE names, as for "nexar status". A file whose name ends wi
 .gz is compressed, to about a tenth; Perfetto reads it as it is.
 
 EXIT STATUS
-  0    the file is complete, also after Ctrl-C; without operations for the time in
-       which the seed has not answered
+  0    the file is complete, also after Ctrl-C; operations may be missing from a
+       time in which the seed did not answer
   1    no seed could be reached, or the file could not be written
   2    wrong usage`
 
@@ -121,6 +121,7 @@ func (f *traceFlags) run(ctx context.Context, messages io.Writer) (err error) {
 	defer tick.Stop()
 	silent := false
 	for recording := true; recording; {
+		parent, most := ctx, traceWait
 		select {
 		case <-tick.C:
 		case <-end:
@@ -128,17 +129,25 @@ func (f *traceFlags) run(ctx context.Context, messages io.Writer) (err error) {
 		case <-ctx.Done():
 			recording = false
 		}
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceWait)
+		if !recording { // The last operations are still to be asked for.
+			parent = context.WithoutCancel(ctx)
+			if silent {
+				most = time.Second
+			}
+		}
+		asking, cancel := context.WithTimeout(parent, most)
 		c, err := query.Query(asking, cfg)
 		cancel()
-		if err == nil {
+		switch {
+		case err == nil:
 			silent = false
 			if err := w.Add(c); err != nil {
 				return err
 			}
-		} else if !silent {
+		case silent || recording && ctx.Err() != nil:
+		default:
 			silent = true
-			fmt.Fprintf(messages, "nexar trace: the recording goes on when the seed answers again: %v\n", err)
+			fmt.Fprintf(messages, "nexar trace: the seed does not answer, and is asked until the time is over: %v\n", err)
 		}
 	}
 	if silent {

@@ -57,9 +57,9 @@ func (e *Engine) SetSites(s *trace.Snapshot) (free time.Duration) {
 	for i := range s.Operations {
 		o := &s.Operations[i]
 		switch {
-		case o.Purpose != "":
 		case o.Site == nowhere:
 			o.Site = ""
+		case o.Purpose != "":
 		case !o.Running():
 			free = min(free, s.Time.Sub(o.Start.Add(o.Duration)))
 		default:
