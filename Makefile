@@ -191,7 +191,7 @@ worlds: ## simulate a million worlds in which nodes, hosts and links fail
 	WORLDS=1000000 go test -count=1 -timeout 1h -run '^TestSimulatedWorlds$$' ./internal/membership
 
 search: ## make a million random histories of the two sides of a lane, visit every state of small ones, plant faults, and write docs/results/lanes.txt
-	@printf 'Lanes of a link in a model (make search): the connections of two sides are cut at any byte, replaced, proposed by both\nand seen as closed by one side only, while frames, grants, transfers and goodbyes are on their way.\n\n' >docs/results/lanes.txt
+	@printf 'Lanes of a link in a model (make search): the connections of two sides are cut at any byte, replaced, proposed by both\nand seen as closed by one side only, while frames, grants, transfers and goodbyes are on their way. Where every state is visited,\nthere is one lane, writes are whole, connections are cut between messages, and both sides see their end.\n%s, %s processors\n\n' "$$(go version | cut -d' ' -f3,4)" "$$(nproc)" >docs/results/lanes.txt
 	SEARCH=1000000 MUTANTS=all REPORT=$(CURDIR)/docs/results/lanes.txt go test -count=1 -timeout 2h -run 'TestSearch|TestEveryState|TestMutants' ./internal/link/lane
 
 survivals: ## measure how soon survivors of a kill continue, in SURVIVALS=100 worlds, and write docs/results/survivals.txt

@@ -38,9 +38,9 @@ const (
 	// lateAfter is the resolution of the times of brief operations.
 	lateAfter = 20 * time.Millisecond
 	// longAfter is the time after which a call that no other rank delays is reported.
-	longAfter = 10 * stalledAfter
+	longAfter = 10 * time.Second
 	// lossShown is how long the loss of a rank is reported.
-	lossShown = 60 * stalledAfter
+	lossShown = time.Minute
 	// findingsMax bounds the findings, and groupsMax the calls in one.
 	findingsMax, groupsMax = 16, 3
 	// ranksMax bounds Finding.Ranks.

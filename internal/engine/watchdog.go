@@ -19,7 +19,7 @@ const (
 	// them may time out or has to send queries, or after dozeMax, since the runtime of Go needs
 	// a part of a millisecond for each check. An operation that has moved meanwhile may time out
 	// as much later.
-	dozeAfter = 4 * dozeMax
+	dozeAfter = time.Second
 	dozeMax   = 250 * time.Millisecond
 	// watchIdle is the number of ticks without an operation after which the watchdog sleeps. A sleep costs the next operation a wakeup
 	// of the watchdog, and each tick wakes an idle process.
@@ -27,7 +27,7 @@ const (
 	// queryAfter is the time without progress after which an operation queries the ranks
 	// that it waits for. It doubles up to queryMax.
 	queryAfter = 2 * watchTick
-	queryMax   = 8 * dozeMax
+	queryMax   = 2 * time.Second
 	// tickCreditMax caps the time that is charged between two checks. If more has
 	// passed, this process was stopped, or its machine, perhaps with all others.
 	tickCreditMax = 2 * dozeMax

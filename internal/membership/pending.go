@@ -17,7 +17,7 @@ const (
 	confirmTimeout = 5 * time.Second
 	// unlinkedTimeout bounds the time that a candidate may lack a node that the world has not
 	// lost.
-	unlinkedTimeout = stallTimeout
+	unlinkedTimeout = time.Second
 	// stallTimeout bounds the delay of the next candidate by an invited one.
 	stallTimeout = time.Second
 	// waitingMax bounds the candidates.

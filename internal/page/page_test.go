@@ -320,7 +320,7 @@ func TestPacked(t *testing.T) {
 		go server.Serve(l)
 		var conns [2]*counted
 		var lines [2]*bufio.Scanner
-		for i, encoding := range []string{"identity", "gzip, deflate, br"} {
+		for i, encoding := range []string{"gzip;q=0, identity", "deflate, gzip;q=0.5, br"} {
 			conns[i] = &counted{Conn: l.events(t, p, "Accept-Encoding: "+encoding)}
 			r, err := http.ReadResponse(bufio.NewReader(conns[i]), nil)
 			if err != nil {

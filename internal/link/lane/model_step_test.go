@@ -41,7 +41,7 @@ var kindNames = [kinds]string{
 	"change of path", "cut", "close", "recall", "withdraw", "restart", "trim",
 }
 
-// A step is something that can happen next. lane and at are the lane, pipe or number that the kind needs.
+// A step is one event of a history. lane and at are its lane, pipe or number, depending on its kind.
 type step struct {
 	kind     kind
 	side, at int8
@@ -51,7 +51,7 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprintf("%s(side %d, %d)", kindNames[s.kind], s.side, s.at) }
 
-// steps returns what can happen next, faults if faults is set.
+// steps returns the possible next steps, with faults if faults is set.
 func (w *world) steps(faults bool) []step {
 	list := w.room[:0]
 	add := func(k kind, side, at int, p *pair) {

@@ -16,18 +16,18 @@ type world struct {
 	conns  []*pair
 	count  uint64 // of processes
 	truth  map[ID]*truth
-	old    []held // what writers of earlier connections hold
+	old    []held // the bytes of writers of earlier connections
 	err    error
 	trace  []string // of the steps, if not nil
 	room   []step
 }
 
-// limits bound what happens in a history.
+// limits bound a history.
 type limits struct {
 	frames, grants, dials, cuts, restarts, byes, links, faults int
 }
 
-// truth is what is true about a link of one side.
+// truth has the facts about a link of one side, for the checks.
 type truth struct {
 	ended   bool
 	handler ID               // the only link that handles its frames
@@ -114,7 +114,7 @@ type segment struct {
 	isSet bool
 }
 
-// held is what a writer holds, with a copy.
+// held has the bytes of a writer, with a copy.
 type held struct{ transient, numbered, copied []byte }
 
 func (h *held) check() bool {
@@ -414,13 +414,9 @@ func (l *link) transient(lane int, b []byte) {
 	}
 }
 
-// finished reports that a grant is finished.
+// finished reports that a grant is finished, on the lane with the list of grants in its opening.
 func (w *world) finished(l *link, grant uint64) {
-	lane := 1
-	if w.upTo(3) == 0 {
-		lane = 0
-	}
-	l.transient(lane, binary.LittleEndian.AppendUint64([]byte{frameFinished}, grant))
+	l.transient(1, binary.LittleEndian.AppendUint64([]byte{frameFinished}, grant))
 }
 
 // ack acknowledges a lane.

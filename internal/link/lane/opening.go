@@ -61,7 +61,7 @@ func (o *Opening) checkGrants() error {
 	return nil
 }
 
-// A Tombstone is what remains of a link that has ended, for a lane, as long as the peer may propose connections for it.
+// A Tombstone is the rest of an ended link, for a lane, as long as the peer may propose connections for it.
 type Tombstone struct {
 	Names
 	Received uint64

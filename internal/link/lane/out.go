@@ -102,13 +102,14 @@ func (o *Out) Commit(b []byte) {
 // Transient adds whole frames of the current connection. They are written before numbered frames that no write has begun.
 func (o *Out) Transient(frames []byte) { o.transient = append(o.transient, frames...) }
 
-// Next returns what to write next: transient frames, and behind them numbered ones. The caller writes as much as the
+// Next returns the next bytes to write: transient frames, and behind them numbered ones. The caller writes as much as the
 // connection takes, and calls Wrote. In the middle of numbered frames there are no transient ones.
 func (o *Out) Next() (transient, numbered []byte) {
 	o.writing = true
 	if o.written == o.batch { // between two frames
 		if len(o.transient) > 0 {
-			transient = o.transient[o.passed:]
+			o.transient, o.passed = slices.Delete(o.transient, 0, o.passed), 0
+			transient = o.transient
 			o.lent = len(transient)
 		}
 		if o.written == o.end {
@@ -172,8 +173,8 @@ func (o *Out) Direct(n int) {
 	o.release(o.end)
 }
 
-// Lasting says whether the current connection ends only with the process of the peer. What is written to it counts as acknowledged.
-// Such a connection must not be replaced while the peer lives.
+// Lasting sets whether the current connection lasts as long as the process of the peer. Then written bytes count as acknowledged, and
+// the connection must not be replaced while the peer lives.
 func (o *Out) Lasting(is bool) { o.lasting = is }
 
 // Ack notes that the peer has received all bytes before a position. An earlier acknowledgement may arrive later. One for bytes

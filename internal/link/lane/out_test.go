@@ -8,7 +8,7 @@ import (
 )
 
 // An Out of long frames gives each connection the bytes from the position of the peer on, in whole frames between transient
-// ones, and what a writer holds stays in place. The peer of this model receives all that was written before a cut, up to a
+// ones, and the bytes of a writer stay in place. The peer of this model receives all bytes written before a cut, up to a
 // frame.
 func TestOut(t *testing.T) {
 	for seed := range uint64(50) {
@@ -118,6 +118,24 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The buffer of transient frames does not grow if frames are added during each write.
+func TestTransientsPass(t *testing.T) {
+	var o Out
+	frame := make([]byte, 20)
+	o.Transient(frame)
+	for range 10_000 {
+		transient, _ := o.Next()
+		o.Transient(frame)
+		if len(transient) != len(frame) {
+			t.Fatalf("%d bytes to write, want one frame", len(transient))
+		}
+		must(t, o.Wrote(len(transient)))
+	}
+	if n := o.Memory(); n > 10*len(frame) {
+		t.Errorf("the buffers have %d bytes, and one frame waits", n)
 	}
 }
 

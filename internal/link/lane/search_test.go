@@ -43,7 +43,7 @@ func history(seed uint64, most int, trace bool) *world {
 	return w
 }
 
-// checkMemory checks that buffers are bounded by what is kept.
+// checkMemory checks the bound of the buffers, by the bytes kept.
 func (w *world) checkMemory() {
 	for _, p := range w.procs {
 		if p.link == nil {
@@ -231,7 +231,7 @@ func (w *world) checkSettled() {
 	}
 }
 
-// Random histories keep what the package promises. SEARCH is their number.
+// Random histories keep the promises of the package. SEARCH is their number.
 func TestSearch(t *testing.T) {
 	n := 10_000
 	if s := os.Getenv("SEARCH"); s != "" {

@@ -6,8 +6,7 @@ import (
 )
 
 const (
-	// generationStep bounds the generations between two proposals that arrive: each one costs its sender a connection, so
-	// the generations of a peer last for ever.
+	// generationStep bounds the generations between two proposals: a hostile peer needs 2³² connections to use up the generations.
 	generationStep = 1 << 32
 	// refusalsMax bounds the refusals on one connection.
 	refusalsMax = 16
@@ -21,9 +20,9 @@ type Conn struct {
 	challenged ID // the peer of the link when this side refused the other process on this connection
 }
 
-// An Action is what the caller does after an event, in the order of the fields.
+// An Action lists the actions of the caller after an event, in the order of the fields.
 type Action struct {
-	// End, if not nil, is why the link has ended. The connection of the event belongs to the caller, which may give it with its
+	// End, if not nil, is the reason of the end of the link. The connection of the event belongs to the caller, which may give it with its
 	// opening to the next link.
 	End error
 	// Close is a connection to close, or nil.

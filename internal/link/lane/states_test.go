@@ -150,6 +150,6 @@ func TestEveryState(t *testing.T) {
 	}
 	for _, l := range small {
 		states, transitions := explore(t, l)
-		report(t, "every state    %3d frames %2d grants %2d dials %2d cuts %2d restarts: %8d states, %8d transitions", l.frames, l.grants, l.dials, l.cuts, l.restarts, states, transitions)
+		report(t, "every state    frames %d, grants %d, dials %d, cuts %d, restarts %d: %8d states, %8d transitions", l.frames, l.grants, l.dials, l.cuts, l.restarts, states, transitions)
 	}
 }
