@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -262,12 +261,20 @@ type stream struct {
 // gzipHead begins a gzip file: RFC 1952, deflate, no flags, no time, unknown system.
 const gzipHead = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
-// readsGzip matches an Accept-Encoding with gzip of a quality above 0.
-var readsGzip = regexp.MustCompile(`(?i)(^|,)\s*gzip\s*(;\s*q=(1|0\.0*[1-9])[0-9.]*\s*)?(,|$)`)
+// readsGzip reports whether an Accept-Encoding has gzip, with a quality above 0 if it has one.
+func readsGzip(accept string) bool {
+	for e := range strings.SplitSeq(accept, ",") {
+		coding, quality, _ := strings.Cut(e, ";")
+		if strings.EqualFold(strings.TrimSpace(coding), "gzip") {
+			return quality == "" || strings.Trim(quality, " q=0.") != ""
+		}
+	}
+	return false
+}
 
 // newStream begins the response.
 func newStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
-	s := &stream{w, http.NewResponseController(w), readsGzip.MatchString(r.Header.Get("Accept-Encoding"))}
+	s := &stream{w, http.NewResponseController(w), readsGzip(r.Header.Get("Accept-Encoding"))}
 	w.Header().Set("Content-Type", "text/event-stream")
 	if s.isPacked {
 		w.Header().Set("Content-Encoding", "gzip")
