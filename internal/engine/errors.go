@@ -87,7 +87,14 @@ type Waiting struct {
 
 func (e *TimeoutError) Error() string {
 	call := cmp.Or(e.Message, fmt.Sprintf("%v #%d", plan.Collective(e.Call.Kind), e.Call.Seq))
-	return fmt.Sprintf("%s timed out after %v: %s", call, e.After, e.Sentence)
+	text := fmt.Sprintf("%s timed out after %v", call, e.After)
+	switch {
+	case e.Sentence != "":
+		return text + ": " + e.Sentence
+	case len(e.Waiting) > 0:
+		return fmt.Sprintf("%s, waiting for %v and %d others", text, e.Waiting[0].Rank, len(e.Waiting)-1)
+	}
+	return text + ", in its own part of the call"
 }
 
 // roundDuration rounds a duration to two digits.
