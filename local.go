@@ -116,7 +116,7 @@ func localRank(ctx context.Context, world *testhook.World, rank int, cfg Config)
 	}
 	m, err := mesh.Form(ctx, mesh.Config{
 		Self: world.View.Nodes[rank].ID, View: world.View, Paths: world.Paths[rank], Loop: mem.Loop, Log: cfg.Log,
-		OnDemand: cfg.Links != linksEager, Watches: world.Watches, IdleTimeout: world.IdleTimeout, Topology: world.Topology, Relay: relay,
+		OnDemand: cfg.Links != linksEager, Watches: world.Watches, IdleTimeout: world.IdleTimeout, HeartbeatTimeout: world.HeartbeatTimeout, Topology: world.Topology, Relay: relay,
 	})
 	if err != nil {
 		for _, p := range world.Paths[rank] {

@@ -335,6 +335,10 @@ type Peer struct {
 	// again after a change of the routes. No data is lost: the peer sends dropped frames again. Both begin at 0 with each
 	// connection; [Node.Trace] has the counts of this node since it started.
 	AlteredFrames, RepeatedFrames uint64
+	// UnacknowledgedBytes is the number of bytes that this node keeps until the peer has acknowledged them, to send them again over
+	// the next connection if this one breaks. It is at most a few MiB for a peer that reads: a node asks for acknowledgements when it keeps 512 KiB beyond
+	// the data that the peer may leave unread, and ends the link to a peer that does not give them. Over shared memory, except in a sparse topology, only bytes that wait count.
+	UnacknowledgedBytes int
 }
 
 // Neighbors returns the ranks of the world that this node connects to without relays, in ascending order; see
@@ -342,7 +346,7 @@ type Peer struct {
 func (n *Node) Neighbors() []int { return n.World().impl.Neighbors() }
 
 // Peers returns the other nodes of the world, by rank. Without a connection, Transport and
-// BulkTransport are those that this node would try first, and Addr is "". The result is the same until the
+// BulkTransport are those that this node would try first, and Addr is "". Except for counts and Delay, the result is the same until the
 // world or a connection changes; see [Node.Epochs].
 func (n *Node) Peers() []Peer {
 	var peers []Peer
@@ -351,6 +355,7 @@ func (n *Node) Peers() []Peer {
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, DeviceMemory: i.DeviceMemory,
 			Encrypted: i.Encrypted, LinkPurpose: i.Purpose, Reason: i.Reason, Hops: i.Hops,
 			Relay: i.Relay, Delay: i.Delay, AlteredFrames: i.Altered, RepeatedFrames: i.Repeated,
+			UnacknowledgedBytes: i.Unacknowledged,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {
 			p.Reason = strings.Join(append(slices.Clone(n.node.Unavailable), p.Reason), "; ")

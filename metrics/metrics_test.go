@@ -41,8 +41,8 @@ func full(rank int) *trace.Snapshot {
 			WaitedFor: []trace.RankTime{{Rank: 1 - rank, Time: 4 * time.Second}},
 		}, {Op: "send", Ranks: 2, Calls: 7}},
 		Links: []trace.Link{
-			{Rank: 1 - rank, Transport: "tcp", Class: "tls", Sent: 100, Received: 200, Connections: 1, Stalls: 2, Stalled: 2 * time.Second},
-			{Rank: 7, Transport: "tcp", Class: "tls", Sent: 10, Received: 20, Connections: 2},
+			{Rank: 1 - rank, Transport: "tcp", Class: "tls", Sent: 100, Received: 200, Connections: 1, Stalls: 2, Stalled: 2 * time.Second, Unacknowledged: 21},
+			{Rank: 7, Transport: "tcp", Class: "tls", Sent: 10, Received: 20, Connections: 2, Unacknowledged: 22},
 		},
 		Relayed: &trace.Relayed{Forwarded: 1, Lost: 2, Altered: 3, Repeated: 4, Unexpected: 5},
 		Process: trace.Process{
@@ -120,6 +120,7 @@ func TestAll(t *testing.T) {
 		`nexar_running_operations{`+node+`rank="0"} 1`, `nexar_longest_operation_seconds{`+node+`rank="0"} 3`,
 		`nexar_links{class="tls",`+node+`rank="0",transport="tcp"} 2`,
 		`nexar_link_sent_bytes_total{class="tls",`+node+`rank="0",transport="tcp"} 110`,
+		`nexar_link_unacknowledged_bytes{class="tls",`+node+`rank="0",transport="tcp"} 43`,
 		`nexar_link_stalls_total{class="tls",`+node+`rank="0",transport="tcp"} 2`,
 		`nexar_stalled_links{`+node+`rank="0"} 1`, `nexar_longest_link_stall_seconds{`+node+`rank="0"} 2`, `nexar_longest_link_stall_peer{`+node+`rank="0"} 1`,
 		`nexar_relay_frames_total{`+node+`outcome="altered",rank="0"} 3`,

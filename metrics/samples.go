@@ -160,6 +160,7 @@ func (s *samples) links(t *trace.Snapshot, sums map[path]*linkSum, of []string) 
 	for p, sum := range sums {
 		labels := slices.Concat(of[:2], []string{p.transport, p.class})
 		s.add("nexar_links", float64(sum.links), labels...)
+		s.add("nexar_link_unacknowledged_bytes", float64(sum.unacknowledged), labels...)
 		s.add("nexar_link_sent_bytes_total", float64(sum.sent), labels...)
 		s.add("nexar_link_received_bytes_total", float64(sum.received), labels...)
 		s.add("nexar_link_connections_total", float64(sum.connections), labels...)

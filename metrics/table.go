@@ -54,6 +54,7 @@ var table = [...]row{
 	{"nexar_longest_operation_seconds", "Time since the beginning of the longest of them, or 0.", gauge, node, false},
 
 	{"nexar_links", "Links to other nodes; for a cluster at most 128 of a node.", gauge, link, false},
+	{"nexar_link_unacknowledged_bytes", "Bytes that links keep until the other node has acknowledged them, to send them again over the next connection.", gauge, link, false},
 	{"nexar_link_sent_bytes_total", "Bytes sent over links, without links that ended before the first scrape.", counter, link, false},
 	{"nexar_link_received_bytes_total", "Bytes received over links, without links that ended before the first scrape.", counter, link, false},
 	{"nexar_link_connections_total", "Connections of links. A link makes another one when its connection has ended.", counter, link, false},

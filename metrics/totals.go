@@ -33,7 +33,8 @@ type call struct {
 }
 
 type linkSum struct {
-	links                               int // now
+	links                               int    // now
+	unacknowledged                      uint64 // now
 	sent, received, connections, stalls uint64
 }
 
@@ -99,7 +100,7 @@ func (t *totals) update(c *trace.Cluster) {
 // addLinks adds the changes of the links of a node since the last poll. In a new epoch it adds nothing: the ranks of links may have changed.
 func (t *totals) addLinks(n *nodeTotals, s *trace.Snapshot) {
 	for _, sum := range n.sums {
-		sum.links = 0
+		sum.links, sum.unacknowledged = 0, 0
 	}
 	isNew := n.isKnown && n.epoch != s.Epoch
 	if isNew || n.links == nil {
@@ -116,6 +117,7 @@ func (t *totals) addLinks(n *nodeTotals, s *trace.Snapshot) {
 		sum, last := n.sums[p], n.links[l.Rank]
 		n.links[l.Rank] = l
 		sum.links++
+		sum.unacknowledged += l.Unacknowledged
 		if isNew {
 			continue
 		}

@@ -64,7 +64,7 @@ type Relayed struct {
 // one side has sent and the other has not received are in flight.
 type Link struct {
 	Rank      int    `json:"rank"`
-	Transport string `json:"transport,omitempty"` // that carries payloads
+	Transport string `json:"transport,omitempty"` // that carries payloads; empty while the connection is replaced
 	Purpose   string `json:"purpose,omitempty"`   // reason of the connection, as in nexar.Peer.LinkPurpose
 	Class     string `json:"class,omitempty"`     // of the path: "memory", "tcp", "tls" or "quic"
 	Sent      uint64 `json:"sent"`                // bytes
@@ -74,6 +74,8 @@ type Link struct {
 	// Stalls counts the stalls of the link: sent bytes made no progress for a second, while an operation ran. Stalled is the time since the last progress, in nanoseconds in JSON, or 0 if the link does not stall.
 	Stalls  uint64        `json:"stalls,omitzero"`
 	Stalled time.Duration `json:"stalled,omitzero"`
+	// Unacknowledged counts the bytes that the link keeps to send them again over the next connection, as in nexar.Peer.
+	Unacknowledged uint64 `json:"unacknowledged,omitzero"`
 
 	// Hops is the number of links between the ranks if relays are between, or 0. Then Relay is the rank of the first
 	// relay, and Delay the round trip, or 0 if it is not known.

@@ -19,6 +19,11 @@ type Capabilities struct {
 	Class    Class
 	// Clear says that the bytes of pipes cross the network in the clear, without encryption or authentication.
 	Clear bool
+	// Lasting says that a Conn lasts until a side closes it or its process ends, so the peer receives what Write has taken.
+	// Frames over other Conns are kept until the peer has acknowledged them.
+	Lasting bool
+	// Silent says that a dial to a process that has ended gets no answer. Other transports return an error at once.
+	Silent bool
 
 	// Features of a Transport.
 	FileUser   FileUser

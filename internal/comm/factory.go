@@ -166,7 +166,7 @@ func (f *Factory) next(ctx context.Context, view membership.View, timeout time.D
 	if err != nil {
 		return nil, err
 	}
-	v.mesh.ReleaseFormer()        // All ranks have adopted the view.
+	v.mesh.DisconnectFormer()     // All ranks have adopted the view.
 	v.known = world.reached.Known // A new node learns it from the others.
 	f.last, f.lastKnown = view, v.known
 	return world, nil

@@ -326,11 +326,7 @@ func (c *Comm) peerChanged(p *PeerChange) {
 		case p.Err == nil:
 			c.peerLeftLocked(fx, rank, leave{}, true)
 		case p.Everywhere:
-			cause := wire.CauseFailed
-			if p.Reset {
-				cause = wire.CauseReset
-			}
-			c.revokeLocked(fx, &PeerError{Rank: c.member(rank), Err: p.Err}, wire.Revoke{Cause: cause, Peer: uint32(rank)}, p.Err.Error())
+			c.revokeLocked(fx, &PeerError{Rank: c.member(rank), Err: p.Err}, wire.Revoke{Cause: wire.CauseFailed, Peer: uint32(rank)}, p.Err.Error())
 		default:
 			cause := rank
 			var b Blamer

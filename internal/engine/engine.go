@@ -151,8 +151,6 @@ type PeerChange struct {
 	// Everywhere ends the communicators on all ranks: those that have not
 	// adopted the same view would wait for this rank.
 	Everywhere bool
-	// Reset says that frames were lost with the connection to the peer, which stays in the world.
-	Reset bool
 	// Trusted allows communicators with the peer again.
 	Trusted bool
 }

@@ -15,7 +15,6 @@ func TestIsLeave(t *testing.T) {
 		&RevokedError{Cause: wire.CauseFailed, Text: "has left"}:  false,
 		&RevokedError{Cause: wire.CauseLeft, Text: "x failed: y"}: true,
 		&RevokedError{Cause: wire.CauseClosed}:                    true,
-		&RevokedError{Cause: wire.CauseReset}:                     false,
 		&RevokedError{Cause: wire.CauseTimeout}:                   false,
 	} {
 		if got := IsLeave(cause); got != want {

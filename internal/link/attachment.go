@@ -3,6 +3,7 @@ package link
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +16,7 @@ import (
 // serve them. A link has one at a time, and may have several in turn; see Config.Detached.
 type attachment struct {
 	link  *Link
-	cfg   Config // Bulk, Await, BulkOver, BulkPipes, Relay and Keep
+	cfg   Config // Bulk, Await, BulkOver, BulkPipes and Relay
 	first *path
 
 	named       laneSet                                    // preambles of the peer
@@ -33,21 +34,14 @@ type attachment struct {
 	turn    uint32 // Link.turn when the connection was proposed or accepted
 	paths   []*path
 	shut    bool          // no path may be added
-	lanes   []*laneReader // all readers
 	broke   error         // why a connection has ended
-	byeSent bool          // our goodbye
-	idle    bool          // our goodbye says that the link stays
-	idles   bool          // the goodbye of the peer says that the link stays
-	byes    lanes         // with a goodbye of the peer
-	replied lanes         // those of byes with our acknowledgement
-	pipes   int           // of the bulk lane, with a goodbye of the peer
-	acks    lanes         // where the peer has read our goodbye
-	hasLeft bool          // byes is complete, and the peer leaves
-	acked   chan struct{} // closed when acks is complete
+	idle    bool          // this side closes the connection, and the link stays
+	asked   bool          // this side has asked the peer to close the connection, which is idle
+	hasLeft bool          // everything up to the goodbye of the peer was read
+	acked   chan struct{} // closed when the peer has read everything up to our goodbye
 	left    chan struct{} // closed when hasLeft is set
 	ended   chan struct{} // closed when the attachment has ended
 	linger  *time.Timer   // closes the connection if the peer does not
-	keeping *time.Timer   // calls answerIdleLocked; nil unless Config.Keep has delayed the answer to a goodbye
 	// The pipes for relay frames, until there are both.
 	relaySender   transport.Sender
 	relayReceiver transport.Receiver
@@ -123,17 +117,17 @@ func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transp
 		}
 		a.readers.Go(func() { a.accept(a.life, p, n) })
 	}
+	if l.exchange().goodbye.Load() != nil { // The answer to it may be lost.
+		a.readers.Go(a.noteRead)
+	}
 	go a.run()
 }
 
-// announcement returns the beginning of the control lane. resume is nil for a link that is not pending.
+// announcement returns the beginning of the control lane.
 func (a *attachment) announcement(resume *wire.Resume) []byte {
 	pre := wire.Preamble{Lane: wire.Control}
 	if a.cfg.Bulk != nil {
 		pre.Flags |= wire.PreambleApart
-	}
-	if resume == nil {
-		return pre.Append(nil)
 	}
 	pre.Flags |= wire.PreambleResumes
 	return resume.Append(pre.Append(nil))
@@ -174,12 +168,8 @@ func (a *attachment) detach() bool {
 	if a.linger != nil {
 		a.linger.Stop()
 	}
-	for _, r := range a.lanes {
-		x.handled[r.lane] += r.handled
-	}
-	a.lanes = nil
 	var err error
-	if !a.isIdleLocked() {
+	if !a.idle && !(a.asked && errors.Is(a.broke, transport.ErrPeerClosed)) {
 		err = cmp.Or(a.broke, errEnded)
 	}
 	may := l.common.detached != nil && !l.over && !a.hasLeft
@@ -193,7 +183,6 @@ func (a *attachment) detach() bool {
 	}
 	x.bulk.detach()
 	x.grants.detach()
-	x.claims.detach()
 	l.fast.Store(false)
 	l.ending.Lock()
 	if l.over {
@@ -209,9 +198,6 @@ func (a *attachment) detach() bool {
 	l.renew(again)
 	return true
 }
-
-// isIdleLocked reports whether both sides have closed the connection because it was idle.
-func (a *attachment) isIdleLocked() bool { return a.idle && a.idles && a.byes.all() }
 
 // broken ends the attachment because a connection has ended or a pipe has failed. If the connection
 // has ended, its own error is used.

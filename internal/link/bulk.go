@@ -1,10 +1,12 @@
 package link
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -20,22 +22,22 @@ type Transfer struct {
 	// end it otherwise. It may block, and is called without locks, for one segment at a time: other transfers of
 	// the pipe wait for it.
 	Fetch func(at, n int) []byte
-	// Stale says that Data has not all of the payload, so that it is not written remotely: Fetch returns it.
-	Stale bool
 	Owner interface {
-		// Delivered is called when the payload may be used again. It must not block.
+		// Delivered is called when the peer has received the payload, or needs it no more. It must not block.
 		Delivered(t *Transfer)
 	}
 	// Move and Channel identify the transfer for its owner.
 	Move, Channel int
+	// Stale says that Data has not all of the payload, so that it is not written remotely: Fetch returns it.
+	Stale bool
 
+	recalled bool
+	finished bool // the peer needs no more of it, while a segment is being written
+	transfer lane.Transfer
 	writer   *pipeWriter         // nil while the transfer waits for one
 	key      transport.RemoteKey // of the memory of the peer; zero if the payload goes through a pipe
-	size     int
-	sent     int
 	next     cursor
 	fetched  []byte // the next segment, by Fetch; nil before
-	recalled bool
 }
 
 // A bulk is the outgoing bulk lane. It opens its pipes when a transfer is delivered or expected, on a
@@ -44,24 +46,22 @@ type Transfer struct {
 type bulk struct {
 	link *Link
 
-	mu       sync.Mutex // guards the writers as well
-	at       *path      // that carries the lane; nil without a connection, and before the data lane is open
-	writers  []*pipeWriter
-	waiting  []*Transfer // for pipes
-	expected bool        // OpenBulk was called while at was nil
-	opening  bool        // a goroutine opens the pipes
-	unopened bool        // our goodbye has said that the lane has no pipes
-	failures int         // consecutive connections on which the lane could not be opened
-	keys     []wire.Key  // of the peer, for transfers to come
-	pollers  int         // pollings that will push
-	bye      bool        // a goodbye is due after all transfers
-	closed   bool
-	stopped  bool   // the pipes are being taken away
-	holding  bool   // our goodbye was sent, and the link stays: transfers wait for the next pipes
-	sent     uint64 // bytes that earlier pipes have taken, without preambles and goodbyes
-	begun    uint64 // segments given to pipes, also in part; see wire.Resume
+	mu        sync.Mutex // guards the writers as well
+	at        *path      // that carries the lane; nil without a connection, and before the data lane is open
+	writers   []*pipeWriter
+	transfers lane.Transfers // that are not delivered
+	waiting   []*Transfer    // those of them that wait for pipes
+	expected  bool           // OpenBulk was called while at was nil
+	opening   bool           // a goroutine opens the pipes
+	failures  int            // consecutive connections on which the lane could not be opened
+	keys      []wire.Key     // of the peer, for transfers to come
+	pollers   int            // pollings that will push
+	closed    bool
+	stopped   bool          // the pipes are being taken away
+	sent      uint64        // bytes of payload that pipes have taken
+	drained   chan struct{} // closed when no transfer is left; nil unless the link closes
 
-	opened   atomic.Bool // the lane has pipes, opens them, or has ended without: OpenBulk has no effect
+	opened   atomic.Bool // the lane has pipes, or opens them: OpenBulk has no effect
 	pushable atomic.Bool // a pipe has a PartWriter
 	busy     atomic.Bool // a writer may have something to write
 }
@@ -76,8 +76,7 @@ const (
 	polledMax = 4 * wire.SegmentMax
 )
 
-// attach gives the lane the path for its pipes. It opens them now if transfers wait or are expected, or if a
-// goodbye is due.
+// attach gives the lane the path for its pipes. It opens them now if transfers wait or are expected.
 func (b *bulk) attach(at *path) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,15 +84,15 @@ func (b *bulk) attach(at *path) {
 		return
 	}
 	b.at = at
-	if b.expected || b.bye || len(b.waiting) > 0 {
+	if b.expected || len(b.waiting) > 0 {
 		b.openLocked()
 	}
 }
 
-// openLocked makes a goroutine open the pipes, unless the lane has them or gets them already, cannot have
-// them yet, or has ended without.
+// openLocked makes a goroutine open the pipes, unless the lane has them or gets them already, or cannot have
+// them yet.
 func (b *bulk) openLocked() {
-	if b.at == nil || b.opening || b.unopened || b.closed || b.stopped || len(b.writers) > 0 {
+	if b.at == nil || b.opening || b.closed || b.stopped || len(b.writers) > 0 {
 		return
 	}
 	b.opening = true
@@ -145,42 +144,113 @@ func (b *bulk) open(at *path, pipes []transport.Sender) {
 		b.assignLocked(t).startLocked()
 	}
 	b.waiting = nil
-	if b.bye {
-		b.startByeLocked()
-	}
 }
 
 // assignLocked queues a transfer at the writer with the smallest load.
 func (b *bulk) assignLocked(t *Transfer) *pipeWriter {
 	w := slices.MinFunc(b.writers, func(x, y *pipeWriter) int { return x.load - y.load })
 	t.writer = w
-	w.load += t.size - t.sent
+	w.load += t.rest()
 	w.queue = append(w.queue, t)
 	b.busy.Store(true)
 	return w
 }
 
+// rest returns the number of bytes that are to be sent.
+func (t *Transfer) rest() int { return t.transfer.Size() - t.transfer.Sent() }
+
 // Deliver queues t. The caller must call Push soon, without a lock that the owner of t
-// needs. The first transfer of a connection waits until the bulk lane has its pipes; see [Link.OpenBulk]. If the link ends before t was sent completely, its owner is not notified.
+// needs. The first transfer of a connection waits until the bulk lane has its pipes; see [Link.OpenBulk]. If the link ends before t
+// was delivered, its owner is not notified.
 func (l *Link) Deliver(t *Transfer) {
 	b := &l.exchange().bulk
+	if err := b.deliver(t); err != nil {
+		go l.Fail(fmt.Errorf("link: protocol error: %w", err)) // The caller may hold a lock that the Handler needs.
+	}
+}
+
+func (b *bulk) deliver(t *Transfer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.recalled, t.sent, t.writer, t.size, t.next, t.fetched = false, 0, nil, size(t.Data, t.More), cursor{}, nil
+	t.recalled, t.finished, t.writer, t.next, t.fetched = false, false, nil, cursor{}, nil
 	if b.closed {
-		return // The handler is notified of the end of the link.
+		return nil // The handler is notified of the end of the link.
 	}
-	t.key = b.takeKeyLocked(t.Grant, t.size)
+	t.transfer.Of = t
+	if err := b.transfers.Start(&t.transfer, t.Grant, size(t.Data, t.More)); err != nil {
+		return err
+	}
+	t.key = b.takeKeyLocked(t.Grant, t.transfer.Size())
 	if t.Stale {
 		t.key = transport.RemoteKey{}
 	}
-	if len(b.writers) == 0 || b.stopped || b.holding {
+	if len(b.writers) == 0 || b.stopped {
 		b.waiting = append(b.waiting, t)
 		b.openLocked()
-		return
+		return nil
 	}
 	if w := b.assignLocked(t); w.parts == nil {
 		w.startLocked()
+	}
+	return nil
+}
+
+// deliveredLocked ends a transfer of which the pipe has taken everything, if its connection lasts: then it is delivered.
+func (b *bulk) deliveredLocked(w *pipeWriter, t *Transfer) *Transfer {
+	if !t.finished && !w.path.lasts() {
+		return nil // The peer will say so.
+	}
+	b.transfers.Recall(&t.transfer)
+	b.drainedLocked()
+	return t
+}
+
+// finished handles the report of the peer that a grant is filled or was withdrawn.
+func (b *bulk) finished(grant uint64) error {
+	b.mu.Lock()
+	var t *Transfer
+	open, err := b.transfers.Finished(grant)
+	if open != nil {
+		t = open.Of.(*Transfer)
+		if b.removeLocked(t); t.writer != nil && t.writer.current == t {
+			t.finished, t = true, nil // Its memory is in use until the segment is written.
+		}
+	}
+	b.drainedLocked()
+	b.mu.Unlock()
+	if t != nil {
+		t.Owner.Delivered(t)
+	}
+	return err
+}
+
+// removeLocked removes a transfer from the queues.
+func (b *bulk) removeLocked(t *Transfer) {
+	if i := slices.Index(b.waiting, t); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+	}
+	if w := t.writer; w != nil {
+		if i := slices.Index(w.queue, t); i >= 0 {
+			w.queue = slices.Delete(w.queue, i, i+1)
+			w.load -= t.rest()
+		}
+	}
+}
+
+// drain returns a channel that is closed when all transfers are delivered.
+func (b *bulk) drain() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.drained == nil {
+		b.drained = make(chan struct{})
+	}
+	b.drainedLocked()
+	return b.drained
+}
+
+func (b *bulk) drainedLocked() {
+	if b.drained != nil && !isClosed(b.drained) && (b.closed || len(b.transfers.All()) == 0) {
+		close(b.drained)
 	}
 }
 
@@ -254,18 +324,11 @@ func (l *Link) Recall(t *Transfer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.recalled = true
-	if i := slices.Index(b.waiting, t); i >= 0 {
-		b.waiting = slices.Delete(b.waiting, i, i+1)
-	}
+	b.transfers.Recall(&t.transfer)
+	b.drainedLocked()
+	b.removeLocked(t)
 	w := t.writer
-	if w == nil {
-		return
-	}
-	if i := slices.Index(w.queue, t); i >= 0 {
-		w.queue = slices.Delete(w.queue, i, i+1)
-		w.load -= t.size - t.sent
-	}
-	for w.current == t {
+	for w != nil && w.current == t {
 		switch {
 		case !w.busy:
 			w.copyRestLocked()
@@ -285,34 +348,7 @@ func (l *Link) Recall(t *Transfer) {
 func (l *Link) Delivering(t *Transfer) int {
 	l.exchange().bulk.mu.Lock()
 	defer l.exchange().bulk.mu.Unlock()
-	return t.sent
-}
-
-// sayBye ends the lane after the queued transfers. If the link stays, transfers that are delivered after the
-// goodbye wait for the next connection. While the lane opens its pipes, they are still sent on this one. It
-// reports whether the lane ends without pipes. Then no transfer waits, none is sent on this connection, and the caller says so on the control lane.
-func (b *bulk) sayBye(idle bool) (unopened bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.bye, b.holding = true, idle
-	switch {
-	case b.closed || b.stopped:
-	case len(b.writers) == 0 && !b.opening && len(b.waiting) == 0:
-		b.unopened = true
-		b.opened.Store(true)
-	default:
-		b.startByeLocked()
-	}
-	return b.unopened
-}
-
-// startByeLocked makes the writers say goodbye after their transfers.
-func (b *bulk) startByeLocked() {
-	b.busy.Store(true)
-	for _, w := range b.writers {
-		w.bye = true
-		w.startLocked()
-	}
+	return t.transfer.Sent()
 }
 
 // stop makes the writers stop. attachment.run waits for their goroutines.
@@ -325,58 +361,79 @@ func (b *bulk) stop() {
 	}
 }
 
-// detach takes the pipes from the lane, after stop. Transfers between two segments wait for the next
-// pipes. The peer cannot have received the rest of one in the middle of a segment.
+// detach takes the pipes from the lane, after stop. Transfers that are not delivered wait for the next pipes.
 func (b *bulk) detach() {
 	b.mu.Lock()
-	sent := b.detachLocked()
+	var finished []*Transfer
+	for _, w := range b.writers {
+		for _, t := range append(w.queue, w.current) { // Its segment may have gone back to the queue.
+			if t != nil && t.finished {
+				finished = append(finished, t)
+			}
+		}
+		w.current, w.queue = nil, nil
+		w.wake.Broadcast()
+	}
+	b.keys = nil // They were those of the connection.
+	b.at, b.writers, b.stopped, b.expected, b.opening = nil, nil, false, false, false
+	b.waiting = b.waiting[:0]
+	for _, open := range b.transfers.All() {
+		t := open.Of.(*Transfer)
+		t.writer, t.key, t.fetched = nil, transport.RemoteKey{}, nil
+		b.waiting = append(b.waiting, t)
+	}
+	b.opened.Store(false)
+	b.pushable.Store(false)
+	b.busy.Store(false)
 	b.mu.Unlock()
-	for _, t := range sent {
+	for _, t := range finished {
 		t.Owner.Delivered(t)
 	}
 }
 
-// detachLocked is detach. It returns the transfers that are sent completely, for their owners.
-func (b *bulk) detachLocked() (sent []*Transfer) {
-	var again []*Transfer
-	for _, w := range b.writers {
-		if w.placement != noPlacement {
-			w.unplaceLocked()
-		}
-		if t := w.finishLocked(); t != nil {
-			sent = append(sent, t)
-		}
-		if w.current != nil {
-			w.releaseTransferLocked()
-		}
-		b.sent += w.sent - uint64(w.own-len(w.head)) // If head belongs to a segment, a frame was lost, and the link ends.
-		again = append(again, w.queue...)
-		w.queue = nil
+// resume goes on with the transfers where the peer is. It returns those that are delivered, for their owners.
+func (b *bulk) resume(r *wire.Resume) (delivered []*Transfer, err error) {
+	o := lane.Opening{Last: r.Last}
+	for _, p := range r.Grants {
+		o.Grants = append(o.Grants, lane.Progress(p))
 	}
-	b.waiting = append(again, b.waiting...)
-	for _, t := range b.waiting { // The keys were those of the connection.
-		t.writer, t.key = nil, transport.RemoteKey{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	open, err := b.transfers.Resume(&o)
+	if err != nil {
+		return nil, err
 	}
-	b.keys = nil
-	b.at, b.writers, b.bye, b.stopped, b.holding = nil, nil, false, false, false
-	b.expected, b.opening, b.unopened = false, false, false
-	b.opened.Store(false)
-	b.pushable.Store(false)
-	b.busy.Store(false)
-	return sent
+	for _, t := range open {
+		delivered = append(delivered, t.Of.(*Transfer))
+		b.removeLocked(t.Of.(*Transfer))
+	}
+	for _, t := range b.waiting {
+		t.next = cursorAt(t.transfer.Sent(), t.Data, t.More)
+	}
+	b.sent = r.Bulk
+	b.drainedLocked()
+	return delivered, nil
+}
+
+// position returns the number of bytes of payload that pipes have taken.
+func (b *bulk) position() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sent
 }
 
 // isIdle reports whether no transfer is waiting or being written, and the pipes are not being opened.
 func (b *bulk) isIdle() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.waiting) == 0 && !b.opening && !slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdleLocked() || w.busy })
+	return len(b.transfers.All()) == 0 && !b.opening && !slices.ContainsFunc(b.writers, func(w *pipeWriter) bool { return !w.isIdleLocked() || w.busy })
 }
 
 func (b *bulk) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
+	b.drainedLocked()
 	for _, w := range b.writers {
 		w.wake.Broadcast()
 	}

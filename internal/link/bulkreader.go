@@ -40,7 +40,7 @@ func (b *flow) claimed(claim uint64, n int) error {
 	if claim == 0 {
 		return nil
 	}
-	return b.of.check(wire.Segment{Grant: claim, Length: n}, b)
+	return b.of.check(wire.Segment{Grant: claim, Length: n}, b) // Only connections that last have claims: no claim is taken up again.
 }
 
 // A bulkReader handles the frames of a pipe of the bulk lane.
@@ -79,16 +79,42 @@ func (b *flow) more(r *reader) error {
 		n, err := b.some(r, s)
 		b.left -= n
 		b.begun = b.left > 0
+		if g == &b.link.exchange().grants {
+			b.link.exchange().bulked.Add(uint64(n))
+		}
 		if b.charged > 0 && !b.begun {
+			b.link.charge(wire.Messages, b.charged)
 			b.link.Consumed(wire.Messages, b.charged)
 			b.charged = 0
 		}
-		if s != nil && g.release(s, !b.begun) {
-			s.Owner.Filled(s)
+		isOpen, isFull := false, false
+		if s != nil {
+			isOpen, isFull = g.release(s, n)
 		}
+		if !b.begun && !isOpen {
+			b.finish(b.grant, s, isFull)
+		}
+		b.link.noteRead()
 		if err = b.resume(err); err != nil || !b.begun {
 			return r.cut(err)
 		}
+	}
+}
+
+// finish tells the owner of a sink, if it is full, and the peer that a grant is filled or was withdrawn. The peer is told beside the
+// first frame that the owner sends, or behind the call. It need not be told if its connection lasts: then what was sent is received. It
+// does not know claims.
+func (b *flow) finish(grant uint64, s *Sink, isFull bool) {
+	var o *outbox
+	if b.of == &b.link.exchange().grants && !b.link.at.Load().first.lasts() {
+		o = b.link.replies()
+		o.addFinished(grant)
+	}
+	if isFull {
+		s.Owner.Filled(s)
+	}
+	if o != nil {
+		o.flush()
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A memoryConn has a MemorySharer, so that messages can be claimed.
+// A memoryConn has a MemorySharer and lasts, so that messages can be claimed.
 type memoryConn struct{ polledConn }
 
 func (memoryConn) Areas() (count, size int)                        { return 0, 0 }
@@ -36,7 +36,7 @@ func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *
 }
 
 func (c memoryConn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{MemorySharer: c}
+	return transport.Capabilities{MemorySharer: c, Lasting: true}
 }
 
 // An owner is called with filled sinks.

@@ -224,7 +224,7 @@ func TestNoCallsAfterClose(t *testing.T) {
 		ca, cb := conns(t)
 		h := newHandler()
 		a := start(t, ca, h)
-		data := lane(t, cb, wire.Data)
+		data := laneOf(t, cb, wire.Data)
 		go func() {
 			data.Read(make([]byte, 1))
 			cb.Close()
@@ -263,21 +263,14 @@ func TestDeliveredComesBeforeLeft(t *testing.T) {
 }
 
 func TestRepeatedGoodbyes(t *testing.T) {
-	bye := func(lane wire.Lane, typ wire.Type) []byte {
-		y := wire.Bye{Lane: lane}
-		return y.Append(nil, typ)
-	}
-	for name, test := range map[string]struct {
-		lane  wire.Lane
-		frame []byte
-	}{
-		"twice":                    {wire.Control, append(bye(wire.Control, wire.TypeBye), bye(wire.Control, wire.TypeBye)...)},
-		"for another lane":         {wire.Data, bye(wire.Bulk, wire.TypeBye)},
-		"for another lane on bulk": {wire.Bulk, bye(wire.Control, wire.TypeBye)},
-		"read and not byeSent":     {wire.Control, bye(wire.Data, wire.TypeByeAck)},
+	y := wire.Bye{Data: 1000}
+	for name, frame := range map[string][]byte{
+		"twice":                       y.Append(y.Append(nil)),
+		"an answer that was not due":  {byte(wire.TypeByeAck)},
+		"frames that were never sent": (&wire.Ack{Control: 1 << 40}).Append(nil),
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := inject(t, test.lane, test.frame)
+			err := inject(t, wire.Control, frame)
 			if errors.Is(err, transport.ErrPeerClosed) || err == errLeft {
 				t.Errorf("got %v, want a protocol error", err)
 			}

@@ -19,6 +19,16 @@ func (c *cursor) piece(first []byte, more [][]byte, most int) []byte {
 	return r[c.at:min(len(r), c.at+most)]
 }
 
+// cursorAt returns the position behind the first at bytes of a payload.
+func cursorAt(at int, first []byte, more [][]byte) (c cursor) {
+	for at > 0 {
+		n := len(c.piece(first, more, at))
+		c.advance(n)
+		at -= n
+	}
+	return c
+}
+
 func (c *cursor) advance(n int) { c.at += n }
 
 // size returns the length of all regions.

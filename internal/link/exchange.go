@@ -2,24 +2,30 @@ package link
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A Common has the settings that the links of a node share.
 type Common struct {
-	handler  Handler
-	log      *slog.Logger
-	idle     *IdleTimer
-	detached func(*Link, error) (Purpose, bool) // Config.Detached
-	need     func(*Link)                        // see NewPending; may be nil
-	numbers  atomic.Uint64                      // the last of wire.Resume: that of links that replace others is larger
+	handler     Handler
+	log         *slog.Logger
+	idle        *IdleTimer
+	detached    func(*Link, error) (Purpose, bool) // Config.Detached
+	need        func(*Link)                        // see NewPending; may be nil
+	disconnects bool                               // Config.Disconnects
+	buffers     lane.Buffers                       // for all lanes
+	process     uint64                             // names the process in names of links
+	numbers     atomic.Uint64                      // the last of wire.Resume: that of links that replace others is larger
 }
 
-// NewCommon returns a Common with the fields IdleTimer, Detached and Log of cfg. See [Common.NewPending] for need.
+// NewCommon returns a Common with the fields IdleTimer, Detached, Disconnects and Log of cfg. See [Common.NewPending] for need.
 func NewCommon(h Handler, cfg Config, need func(*Link)) *Common {
-	c := &Common{handler: h, log: cfg.Log, idle: cfg.IdleTimer, detached: cfg.Detached, need: need}
+	c := &Common{process: rand.Uint64() | 1, handler: h, log: cfg.Log, idle: cfg.IdleTimer, detached: cfg.Detached, disconnects: cfg.Disconnects, need: need}
 	if c.idle == nil {
 		c.idle = new(IdleTimer)
 	}
@@ -42,18 +48,23 @@ type exchange struct {
 	owed   [wire.Classes]atomic.Int64 // consumed, and the credit not returned
 	heard  atomic.Uint64              // frames received on the control lane
 
-	received atomic.Uint64 // bytes on the data and bulk lanes
-	stall    stall
+	in     [2]lane.In    // of the control and the data lane
+	bulked atomic.Uint64 // bytes of payload received on the bulk lane
+	read   atomic.Uint64 // all bytes received on the data and bulk lanes
+	stall  stall
+	tended tended
 
 	confirms confirms
+	leaving  atomic.Bool              // our goodbye was sent
+	goodbye  atomic.Pointer[wire.Bye] // of the peer; nil before
 
 	kept     atomic.Int64 // frames without charge that the Handler keeps
 	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
 	// Link.ending guards the fields below; see wire.Resume.
-	handled [wire.Lanes]uint64 // counted frames of earlier attachments
-	newest  uint64             // the largest number of the peer for a connection that was used
-	losses  uint64             // of earlier links; see Follow
+	binding    transport.Conn // of the attachment that is being made
+	newest     uint64         // the largest number of the peer for a connection that was used
+	self, peer wire.LinkID    // the names of the link on this side and on that of the peer; zero before the first connection
 }
 
 // exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.
@@ -79,8 +90,10 @@ func (l *Link) makeExchange() *exchange {
 	x.bulk.link = l
 	x.grants.init()
 	x.claims.init()
-	x.data.pending, x.data.queued = l.quiet, uint32(l.quietFrames)
-	l.quiet, l.quietFrames = nil, 0
+	if len(l.quiet) > 0 {
+		x.data.out.Commit(append(x.data.out.Buffer(len(l.quiet)), l.quiet...))
+	}
+	l.quiet = nil
 	if l.dropping {
 		x.close()
 	}
@@ -126,7 +139,6 @@ func (l *Link) keepQuiet(add func(b []byte) []byte) bool {
 		return false
 	case !l.dropping:
 		l.quiet = add(l.quiet)
-		l.quietFrames++
 	}
 	return true
 }

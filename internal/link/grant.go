@@ -1,12 +1,11 @@
 package link
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -33,14 +32,13 @@ type Sink struct {
 	// Move and Channel identify the sink for its owner.
 	Move, Channel int
 
-	of   *grants // the set that contains it
-	id   uint64
-	size int
-	next cursor
-	got  int   // arrived bytes
-	seen int   // got after the last complete segment
-	busy bool  // a flow is using Dst, or Dst is being registered or withdrawn from the peer
-	from *flow // the pipe of the payload
+	of    *grants // the set that contains it
+	grant lane.Grant
+	size  int
+	next  cursor
+	got   int   // arrived bytes
+	busy  bool  // a flow is using Dst, or Dst is being registered or withdrawn from the peer
+	from  *flow // the pipe of the payload
 	// With remote the peer can write the payload directly.
 	remote *remoteGrant
 	unsent bool // Dst is being registered: the peer does not know the grant yet
@@ -101,8 +99,7 @@ func (s *Sink) arrive(n int) {
 type grants struct {
 	mu   sync.Mutex
 	wake sync.Cond
-	last uint64
-	open []*Sink      // by their numbers, ascending
+	set  lane.Grants
 	some atomic.Int32 // how many are open
 
 	ignored atomic.Bool // the peer did not answer when remote memory was recalled
@@ -127,12 +124,12 @@ func (l *Link) Claim(s *Sink) uint64 { return l.exchange().claims.add(s) }
 func (g *grants) add(s *Sink) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.last++
-	s.of, s.id, s.got, s.seen, s.part, s.busy, s.from, s.remote, s.unsent = g, g.last, 0, 0, 0, false, nil, nil, false
+	s.of, s.got, s.part, s.busy, s.from, s.remote, s.unsent = g, 0, 0, false, nil, nil, false
 	s.size, s.next = size(s.Dst, s.More), cursor{}
-	g.open = append(g.open, s)
+	s.grant.Of = s
+	g.set.Add(&s.grant, s.size)
 	g.some.Add(1)
-	return s.id
+	return s.grant.ID()
 }
 
 // Ungrant withdraws a grant or claim and returns when its memory is no longer used. Further
@@ -143,7 +140,9 @@ func (l *Link) Ungrant(s *Sink) {
 	g := s.of
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.drop(s)
+	if g.set.Withdraw(&s.grant) {
+		g.some.Add(-1)
+	}
 	for s.busy {
 		if s.from != nil {
 			s.from.pipe.SetReadDeadline(past)
@@ -166,28 +165,26 @@ func (l *Link) IsShared(s *Sink) bool {
 	return s.remote != nil || s.unsent
 }
 
-// Filling returns the bytes of s that have arrived in complete segments.
+// Filling returns the bytes of s that have arrived.
 func (l *Link) Filling(s *Sink) int {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	return s.seen
+	return s.grant.Got()
 }
 
 // check checks the header of a segment.
 func (g *grants) check(f wire.Segment, from *flow) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.find(f.Grant)
-	switch {
-	case f.Grant == 0 || f.Grant > g.last:
-		return fmt.Errorf("data for grant %d, which was never made", f.Grant)
-	case s == nil: // It was withdrawn.
+	open, err := g.set.Segment(f.Grant, f.Offset, f.Length)
+	if err != nil || open == nil {
+		return err
+	}
+	switch s := open.Of.(*Sink); {
 	case s.unsent:
 		return fmt.Errorf("data for grant %d, which was not sent", f.Grant)
 	case s.from != nil && s.from != from:
 		return fmt.Errorf("data for grant %d through several pipes", f.Grant)
-	case f.Length > s.size-s.got:
-		return fmt.Errorf("%d bytes for grant %d, which has room for %d", f.Length, f.Grant, s.size-s.got)
 	default:
 		s.from = from
 	}
@@ -205,15 +202,15 @@ func (g *grants) hold(id uint64) *Sink {
 	return s
 }
 
-// release ends the use of s by a flow. whole is set at the end of a segment. It reports
-// whether s is full. The peer can then no longer write its memory.
-func (g *grants) release(s *Sink, whole bool) (isFull bool) {
+// release ends the use of s by a flow, for which n bytes have arrived. It reports
+// whether s is open, or full: the peer can then no longer write its memory.
+func (g *grants) release(s *Sink, n int) (isOpen, isFull bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if whole {
-		s.seen = s.got
-		if isFull = g.find(s.id) == s && s.got == s.size; isFull {
-			g.drop(s)
+	if isOpen = g.find(s.grant.ID()) == s; isOpen { // It was not withdrawn.
+		if isFull = g.set.Arrived(&s.grant, n); isFull {
+			isOpen = false
+			g.some.Add(-1)
 		}
 	}
 	if r := s.remote; isFull && r != nil {
@@ -224,34 +221,34 @@ func (g *grants) release(s *Sink, whole bool) (isFull bool) {
 	}
 	s.busy = false
 	g.wake.Broadcast()
-	return isFull
+	return isOpen, isFull
 }
 
 // detach forgets the pipes of open sinks: the rest of their payloads arrives over the next connection.
 func (g *grants) detach() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, s := range g.open {
-		s.from = nil
+	for _, open := range g.set.All() {
+		open.Of.(*Sink).from = nil
 	}
 }
 
 // find returns the sink of an open grant, or nil.
 func (g *grants) find(id uint64) *Sink {
-	if i, ok := g.index(id); ok {
-		return g.open[i]
+	if open := g.set.Find(id); open != nil {
+		return open.Of.(*Sink)
 	}
 	return nil
 }
 
-func (g *grants) index(id uint64) (i int, ok bool) {
-	return slices.BinarySearchFunc(g.open, id, func(s *Sink, id uint64) int { return cmp.Compare(s.id, id) })
-}
-
-// drop removes a sink from the set.
-func (g *grants) drop(s *Sink) {
-	if i, ok := g.index(s.id); ok && g.open[i] == s {
-		g.open = slices.Delete(g.open, i, i+1)
-		g.some.Add(-1)
+// state adds the open grants to the numbers of this side. No flow uses them.
+func (g *grants) state(r *wire.Resume) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var o lane.Opening
+	g.set.State(&o)
+	r.Last = o.Last
+	for _, p := range o.Grants {
+		r.Grants = append(r.Grants, wire.Progress(p))
 	}
 }

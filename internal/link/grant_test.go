@@ -76,8 +76,8 @@ func TestSinksAreFilledExactly(t *testing.T) {
 	}
 	b.exchange().grants.mu.Lock()
 	defer b.exchange().grants.mu.Unlock()
-	if len(b.exchange().grants.open) > 0 {
-		t.Errorf("%d grants are left", len(b.exchange().grants.open))
+	if len(b.exchange().grants.set.All()) > 0 {
+		t.Errorf("%d grants are left", len(b.exchange().grants.set.All()))
 	}
 }
 
@@ -148,7 +148,7 @@ func TestReduceInPlace(t *testing.T) {
 		id := a.Grant(&Sink{Dst: p.mem, A: p.mem, Reduce: mix(8), Elem: 8, Owner: filled})
 		for rest := data; len(rest) > 0; {
 			k := min(len(rest), rng.IntN(50))
-			s := wire.Segment{Grant: id, Length: k}
+			s := wire.Segment{Grant: id, Offset: uint64(n - len(rest)), Length: k}
 			chopped := &chopper{to, rng, 50}
 			if _, err := chopped.Write(append(s.Append(nil), rest[:k]...)); err != nil {
 				t.Fatal(err)
@@ -188,7 +188,7 @@ func TestUngrantAtEveryMoment(t *testing.T) {
 	data := filler(n, 5)
 	var b []byte
 	for i := 0; i < n; i += n / 2 {
-		s := wire.Segment{Grant: 1, Length: n / 2}
+		s := wire.Segment{Grant: 1, Offset: uint64(i), Length: n / 2}
 		b = append(s.Append(b), data[i:i+n/2]...)
 	}
 	for _, reduce := range []func(dst, a, b []byte){nil, mix(8)} {

@@ -131,15 +131,15 @@ func TestDevicePayloads(t *testing.T) {
 // TestFetchFails: a transfer is dropped if its payload cannot be fetched, and later ones are sent.
 func TestFetchFails(t *testing.T) {
 	p := newRemotePair(t, func(p *remotePair) { p.cb.owner = false })
-	asked := make(signal)
+	asked := make(chan (<-chan struct{}), 1)
 	s := &Sink{Dst: make([]byte, 1000), Owner: make(signal)}
 	x := &Transfer{Grant: p.grant(s), Data: filler(1000, 1), Owner: make(signal), Fetch: func(int, int) []byte {
-		close(asked)
+		asked <- p.a.exchange().bulk.drain()
 		return nil
 	}}
 	p.a.Deliver(x)
 	p.a.Push()
-	asked.wait(t, "the fetch")
+	soon(t, "the end of the transfer", func() { <-<-asked })
 	p.exchange(t, 1000)
 	p.a.Recall(x)
 	p.b.Ungrant(s)

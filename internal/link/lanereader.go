@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"runtime"
 	"sync/atomic"
 
@@ -23,16 +22,12 @@ type laneReader struct {
 	locator transport.CPULocator // nil if the transport does not know the processor of the peer
 
 	// Only the owner uses these.
-	counted   bool   // wire.IsCounted of the current frame
-	handled   uint64 // counted frames that were handled completely
-	failed    error  // found while polling inline; for the reader's own goroutine
-	attended  bool   // received bytes do not wake the reader's own goroutine
-	recent    bool   // polled since the last call of expire
-	scheduled bool   // known to the idle timer
+	numbered  int   // length of the current frame if it has a number, else 0
+	failed    error // found while polling inline; for the reader's own goroutine
+	attended  bool  // received bytes do not wake the reader's own goroutine
+	recent    bool  // polled since the last call of expire
+	scheduled bool  // known to the idle timer
 }
-
-// errOver ends a laneReader after the goodbye of the peer.
-var errOver = errors.New("link: the lane has ended")
 
 // laneReadersMax is the number of pipes that can be polled.
 const laneReadersMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
@@ -41,19 +36,16 @@ const laneReadersMax = int(wire.Lanes) - 1 + wire.BulkPipesMax
 // blocking Read determines the reason.
 const emptyReadsMax = 4
 
-// readFrames handles the frames of a pipe until the peer has byeSent goodbye.
+// readFrames handles the frames of a pipe until it ends.
 func (l *Link) readFrames(a *attachment, pre wire.Preamble, p transport.Receiver, d dispatcher, f *flow) error {
 	r := &laneReader{
 		link: l, of: a, lane: pre.Lane, dispatcher: d,
 		reader: reader{pipe: p, flow: f, segments: pre.Lane == wire.Bulk},
 	}
 	if pre.Lane != wire.Control {
-		r.received = &l.exchange().received
-		l.exchange().heard.Add(1) // acceptLane has read the preamble. It does not count as received.
+		r.received = &l.exchange().read
+		l.exchange().heard.Add(1) // acceptLane has read the preamble.
 	}
-	l.ending.Lock()
-	a.lanes = append(a.lanes, r)
-	l.ending.Unlock()
 	can := transport.CapabilitiesOf(p)
 	r.locator = can.CPULocator
 	if can.Poller != nil {
@@ -63,10 +55,7 @@ func (l *Link) readFrames(a *attachment, pre wire.Preamble, p transport.Receiver
 			a.bulkReaders.Add(1)
 		}
 	}
-	if err := r.run(); err != errOver {
-		return err
-	}
-	return nil
+	return r.run()
 }
 
 // run handles frames until an error. It then keeps the reader, so that no frame is handled
@@ -140,17 +129,19 @@ func (r *laneReader) next() error {
 		if r.received == nil { // otherwise bytes are counted
 			r.link.exchange().heard.Add(1)
 		}
-		if t == wire.TypeBye {
-			r.countGoodbye(len(b))
-			y, err := wire.ParseBye(b)
-			if err = errors.Join(err, r.of.bye(r.lane, y)); err == nil && r.lane != wire.Control {
-				err = errOver
-			}
-			return err // The control lane still carries acknowledgements of our goodbye.
+		r.numbered = 0
+		if r.lane != wire.Bulk && !wire.IsTransient(t) {
+			r.numbered = len(b)
 		}
-		r.counted = wire.IsCounted(t)
 		if err := r.dispatch(&r.reader, t, b); err != nil {
 			return err
+		}
+		switch {
+		case r.numbered == 0:
+		case r.use != nil:
+			r.numbered += r.want
+		case r.flow.flows():
+			r.numbered += r.flow.left
 		}
 	}
 	var err error
@@ -159,18 +150,18 @@ func (r *laneReader) next() error {
 	} else {
 		err = r.payload()
 	}
-	if err == nil && r.counted {
-		r.handled++
+	if err == nil && r.numbered > 0 {
+		r.handled()
 	}
 	return err
 }
 
-// countGoodbye excludes a goodbye of n bytes from [Traffic], but not from [Link.Heard].
-func (r *laneReader) countGoodbye(n int) {
-	if r.received != nil {
-		r.link.exchange().heard.Add(uint64(n))
-		r.received.Add(-uint64(n))
+// handled counts a frame that was handled, and acknowledges it if that is due.
+func (r *laneReader) handled() {
+	if x := r.link.exchange(); x.in[r.lane].Handled(r.numbered) {
+		r.link.acknowledge()
 	}
+	r.of.noteRead()
 }
 
 // attend stops received bytes from waking the reader's own goroutine: the owner polls.

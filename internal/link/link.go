@@ -44,13 +44,17 @@
 // so an unused peer takes less than 1 KiB. The node that has dialed proposes the connection by the preamble of its control lane; of
 // two proposals at a time that of the larger NodeID counts. When the peer has accepted, that node opens its lanes, confirms by a beat,
 // and sends the frames that have waited. The peer opens its lanes when it has read the confirmation; after 20 s without it, it closes
-// the connection. When a connection ends, the link is pending again, or ends: both sides compare the frames that they have sent and
-// received, and if some were lost, the link ends with a reset.
+// the connection. When a connection ends, the link is pending again, or ends. Over the next one both sides state what they have received
+// ([wire.Resume]), and send the rest.
 //
 // # Bounds
 //
 // Each frame counts 64 bytes more than its payload. The queue of answers for a peer that does not read has 64 KiB, that of messages
 // about views 256 KiB. Further answers are dropped; the peer can ask again.
+//
+// A lane keeps frames until the peer has acknowledged them. Credit bounds those that the peer may leave unread. With more than 512 KiB of
+// others a lane asks for an acknowledgement by a ping. If the peer acknowledges nothing for a time, [Link.Tend] ends the link; with 16 MiB the link ends
+// at once. No correct peer gets there: it would have more than keptMax frames to keep. Calls do not wait for acknowledgements.
 package link
 
 import (
@@ -129,7 +133,7 @@ type Config struct {
 	// connection it has one.
 	BulkPipes int
 	// Detached, if not nil, is called after the connection of a link of a [Common] has ended: it broke
-	// for the reason err, or err is nil and both sides have closed it by [Link.Detach] or [Link.Release]. If Detached
+	// for the reason err, or err is nil and both sides have closed it by [Link.Detach] or [Link.Disconnect]. If Detached
 	// returns true, the link is pending again and keeps its credit, its grants and the frames that wait,
 	// and needs a connection for the reason again unless that is NoPurpose. Otherwise the link
 	// ends. Detached must not block, and is not called after Close or Abort.
@@ -139,9 +143,9 @@ type Config struct {
 	// ends, on a goroutine of the link. Both nodes have
 	// it, or neither.
 	Relay func(l *Link, s transport.Sender, r transport.Receiver)
-	// Keep, if not nil, is called when the peer releases the connection. While it returns true, this side does not, for a
-	// second at most. It must not block or call the Link.
-	Keep func() bool
+	// Disconnects says that [Link.Disconnect] may close connections that last as long as the peer. Frames over them are then kept and acknowledged,
+	// as over others. Both nodes have it, or neither.
+	Disconnects bool
 	// IdleTimer is shared by the links of a node. By default the link has its own.
 	IdleTimer *IdleTimer
 	// Log defaults to a logger that discards.
@@ -165,10 +169,9 @@ type Link struct {
 	fast     atomic.Bool            // replies use the data lane
 	device   atomic.Pointer[string] // see SetDeviceMemory
 
-	making      sync.Mutex // guards the fields below
-	quiet       []byte     // frames for the data lane that need no connection, until there is an exchange
-	quietFrames uint16     // number of those
-	dropping    bool       // the link has ended: frames are dropped
+	making   sync.Mutex // guards the fields below
+	quiet    []byte     // frames for the data lane that need no connection, until there is an exchange
+	dropping bool       // the link has ended: frames are dropped
 
 	ending    sync.Mutex // guards the fields below and those of the attachment
 	running   bool       // an attachment is being made, or works
@@ -196,7 +199,7 @@ func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link
 }
 
 // New starts a link as [New] does. It may become pending; see Config.Detached. The fields Peer, Bulk, Await, BulkOver,
-// BulkPipes, Relay and Keep of cfg belong to the link; the other fields are ignored.
+// BulkPipes and Relay of cfg belong to the link; the other fields are ignored.
 func (c *Common) New(ctx context.Context, conn transport.Conn, cfg Config) (*Link, error) {
 	l := &Link{Peer: cfg.Peer, common: c}
 	a := newAttachment(l, firstPath(conn, cfg), cfg)
@@ -209,7 +212,8 @@ func (c *Common) New(ctx context.Context, conn transport.Conn, cfg Config) (*Lin
 		return nil, err
 	}
 	l.running = true // No other goroutine knows the link yet.
-	a.startLocked(lanes, append(a.announcement(nil), confirmation()...), nil, wire.Preamble{})
+	ours := l.resume(c.numbers.Add(1))
+	a.startLocked(lanes, append(a.announcement(&ours), confirmation()...), nil, wire.Preamble{})
 	return l, nil
 }
 
@@ -254,7 +258,11 @@ func (l *Link) stopLocked() {
 	switch a := l.at.Load(); {
 	case a != nil:
 		a.cancel()
-	case !l.running: // otherwise bind ends the link
+	case l.running: // bind ends the link
+		if x := l.with.Load(); x != nil && x.binding != nil {
+			go x.binding.Close()
+		}
+	default:
 		l.running = true
 		go l.end(nil)
 	}
@@ -402,5 +410,5 @@ func (l *Link) Heard() uint64 {
 	if x == nil {
 		return 0
 	}
-	return x.heard.Load() + x.received.Load()
+	return x.heard.Load() + x.read.Load()
 }

@@ -3,14 +3,11 @@ package link
 import (
 	"errors"
 	"fmt"
-	"io"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -79,46 +76,4 @@ func testBulkLaneDoesNotOpenAgain(t *testing.T, reason, boom error) {
 		t.Errorf("the link ends with %v, want %v", err, boom)
 	}
 	p.a.Recall(y)
-}
-
-// TestGoodbyeOfUnopenedLaneIsFinal: a pipe of a bulk lane that has ended without one is a protocol error, and so is such
-// a goodbye of a lane with pipes, or a second one.
-func TestGoodbyeOfUnopenedLaneIsFinal(t *testing.T) {
-	y := wire.Bye{Lane: wire.Bulk}
-	for name, test := range map[string]struct {
-		does func(t *testing.T, l *Link, c transport.Conn, control transport.Sender)
-		want string
-	}{
-		"a pipe afterwards": {func(t *testing.T, _ *Link, c transport.Conn, control transport.Sender) {
-			answers := lane(t, c, wire.Control)
-			control.Write(y.Append(nil, wire.TypeBye))
-			ack := make([]byte, len(confirmation())+2)
-			if _, err := io.ReadFull(answers, ack); err != nil || wire.Type(ack[len(ack)-2]) != wire.TypeByeAck || wire.Lane(ack[len(ack)-1]) != wire.Bulk {
-				t.Errorf("got %x (%v), want the acknowledgement of the bulk lane", ack, err)
-			}
-			open(t, c, wire.Bulk)
-		}, "a bulk lane, which it has ended without a pipe"},
-		"a pipe before": {func(t *testing.T, l *Link, c transport.Conn, control transport.Sender) {
-			open(t, c, wire.Bulk)
-			soon(t, "the pipe", func() {
-				for l.at.Load().named.bulkPipes() == 0 {
-					runtime.Gosched()
-				}
-			})
-			control.Write(y.Append(nil, wire.TypeBye))
-		}, "goodbye of an unopened bulk lane, which has 1 pipes"},
-		"twice": {func(_ *testing.T, _ *Link, _ transport.Conn, control transport.Sender) {
-			control.Write(y.Append(y.Append(nil, wire.TypeBye), wire.TypeBye))
-		}, "a second goodbye of the bulk lane"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ca, cb := conns(t)
-			h := newHandler()
-			l := start(t, ca, h)
-			test.does(t, l, cb, open(t, cb, wire.Control))
-			if err := h.wait(t); !strings.Contains(err.Error(), "protocol error") || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want a protocol error with %q", err, test.want)
-			}
-		})
-	}
 }

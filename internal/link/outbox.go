@@ -4,43 +4,35 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 
+	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
-
-// outboxKeepMax is the largest buffer that an outbox keeps when it is idle.
-const outboxKeepMax = 256 << 10
 
 // directBytesMin is the length of the shortest payload that is written without a copy.
 const directBytesMin = 2 << 10
 
 // An outbox sends frames on a lane in order, without blocking its callers. With a TryWriter
 // a frame is written immediately if that does not block. Otherwise a goroutine writes it,
-// together with all later frames. The size of an outbox is bounded by credit and by the requests
-// of the peer.
+// together with all later frames. The outbox keeps the frames until the peer has acknowledged them. Credit and uncreditedMax bound its
+// size.
 //
-// A sender encodes its frame directly into the buffer of pending frames, between lockBuffer and
+// A sender encodes its frame directly into the buffer of the lane, between lockBuffer and
 // commitUnlock, which hand the lock over: the caller holds it while it appends. ADR 34 has the reason.
 type outbox struct {
 	link *Link
 
-	mu      sync.Mutex
-	to      *outPipe // nil without a connection, when frames wait in pending
-	pending []byte   // frames to be written
-	held    []byte   // frames for the next connection, while holding
-	sent    uint64   // bytes given to pipes, without those of opening and goodbye
-	written uint64   // counted frames given to pipes; see wire.Resume
-	queued  uint32   // counted frames in pending
-	waiting uint32   // counted frames in held
-	lane    wire.Lane
-	holding bool // our goodbye was sent, and the link stays
-	closed  bool
-	opening int // bytes at the beginning of pending that belong to the connection: its preamble
-	ending  int // while holding, the offset in pending of our goodbye and the frames behind it
-	goodbye int // bytes of our goodbye in pending
+	mu     sync.Mutex
+	to     *outPipe // nil without a connection, when frames wait
+	out    lane.Out
+	mark   int    // length of the buffer of lockBuffer
+	asked  uint64 // the end of the frames when the peer was asked for an acknowledgement
+	tended uint64 // the end of the frames at the last Link.Tend
+	lane   wire.Lane
+	need   Purpose // of the frames that wait without a connection
+	closed bool    // frames are dropped
 }
 
 // An outPipe is the pipe of an outbox.
@@ -52,68 +44,148 @@ type outPipe struct {
 	lazy transport.LazyWriter      // nil without the capability
 
 	wake    sync.Cond
-	spare   []byte   // the other buffer
-	pieces  [][]byte // memory for commitPayloadUnlock
+	pieces  [][]byte // memory for vectors
 	started bool     // the goroutine runs
 	writing bool     // the goroutine is in Write
 }
 
-func (o *outbox) init(l *Link, lane wire.Lane) { o.link, o.lane = l, lane }
+func (o *outbox) init(l *Link, lane wire.Lane) {
+	o.link, o.lane = l, lane
+	o.out.Share(&l.common.buffers)
+}
 
-// open gives the outbox its pipe, and sends the preamble, unless it is nil, and the pending frames.
+// resume prepares for a connection whose peer has received the first bytes up to a position.
+func (o *outbox) resume(position uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.out.Resume(position); err != nil {
+		return fmt.Errorf("%v %w", o.lane, err)
+	}
+	o.need = NoPurpose
+	return nil
+}
+
+// open gives the outbox its pipe, and sends the preamble, unless it is nil, and the frames that wait.
 func (o *outbox) open(at *path, p transport.Sender, preamble []byte) {
 	can := transport.CapabilitiesOf(p)
 	to := &outPipe{at: at, pipe: p, try: can.TryWriter, vec: can.TryVectorWriter, lazy: can.LazyWriter}
 	to.wake.L = &o.mu
 	o.mu.Lock()
 	o.to = to
-	b := o.pending
-	if len(preamble) > 0 {
-		b = append(preamble, b...)
-		o.opening, o.ending = len(preamble), o.ending+len(preamble)
-	}
-	need := o.flushLocked(b, 0)
+	o.out.Lasting(at.lasts())
+	o.out.Transient(preamble)
+	need := o.flushLocked()
 	o.mu.Unlock()
 	o.request(need)
 }
 
-// lockBuffer locks the outbox and returns the buffer for further frames. The caller appends them
+// lockBuffer locks the outbox and returns the buffer for further numbered frames, with room for n bytes. The caller appends them
 // and calls commitUnlock or commitPayloadUnlock, and nothing that blocks or locks in between.
-func (o *outbox) lockBuffer() []byte {
+func (o *outbox) lockBuffer(n int) []byte {
 	o.mu.Lock()
-	if o.holding {
-		return o.held
+	if n > wire.FrameSizeMax && o.to != nil && o.to.vec != nil && o.to.at.lasts() { // The payload is not kept.
+		n = wire.FrameSizeMax
 	}
-	return o.pending
+	b := o.out.Buffer(n)
+	o.mark = len(b)
+	return b
 }
 
-// post sends the frame that add appends. It is counted if [wire.IsCounted] selects it, as at the peer. Frames behind it are not
-// counted.
+// post sends the frame that add appends.
 func (o *outbox) post(add func(b []byte) []byte) { o.postWithin(math.MaxInt, add) }
 
 // postWithin is post, unless more than most bytes wait. It reports whether it has sent the frame.
 func (o *outbox) postWithin(most int, add func(b []byte) []byte) bool {
-	b := o.lockBuffer()
-	at := len(b)
-	if at > most {
+	b := o.lockBuffer(wire.FrameSizeMax)
+	if o.out.Waiting() > most {
 		o.mu.Unlock()
 		return false
 	}
-	b = add(b)
-	counted := uint32(0)
-	if wire.IsCounted(wire.Type(b[at])) {
-		counted = 1
-	}
-	o.commitUnlock(b, counted)
+	o.commitUnlock(add(b))
 	return true
 }
 
+// postTransient sends a frame of the current connection. Without one it drops the frame.
+func (o *outbox) postTransient(frame []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.to != nil && !o.closed {
+		o.out.Transient(frame)
+		o.flushLocked()
+		o.boundLocked(o.out.Transients())
+	}
+}
+
+// addFinished adds the frame that tells the peer that a grant is filled or was withdrawn. The caller calls flush soon.
+func (o *outbox) addFinished(grant uint64) {
+	f := wire.Finished{Grant: grant}
+	var room [transientRoom]byte
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.to != nil && !o.closed {
+		o.out.Transient(f.Append(room[:0]))
+		o.boundLocked(o.out.Transients())
+	}
+}
+
+// flush sends the frames that wait.
+func (o *outbox) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.to != nil {
+		o.flushLocked()
+	}
+}
+
 // commitUnlock sends the frames that were appended to the buffer of lockBuffer, and unlocks the outbox.
-// counted is the number of those that [wire.IsCounted] selects.
-func (o *outbox) commitUnlock(b []byte, counted uint32) {
-	need := o.commitLocked(b, counted)
+func (o *outbox) commitUnlock(b []byte) { o.unlock(o.commitLocked(b)) }
+
+// unlock unlocks the outbox after frames were added, and asks for the connection and the acknowledgement that they need.
+func (o *outbox) unlock(need Purpose) {
+	asks := o.asksLocked()
 	o.mu.Unlock()
 	o.request(need)
+	if asks {
+		o.link.Ping()
+	}
+}
+
+const (
+	// askBytes is the number of unacknowledged bytes without credit above which a lane asks for an acknowledgement.
+	askBytes = 512 << 10
+	// uncreditedMax bounds them. A peer with keptMax frames without charge has acknowledged the others.
+	uncreditedMax = keptMax * frameCharge
+)
+
+// uncreditedLocked returns the number of bytes that the peer has not acknowledged, less those of which it has not returned the credit.
+func (o *outbox) uncreditedLocked() int {
+	n := o.out.Kept()
+	if o.lane == wire.Data {
+		n -= o.link.exchange().unreturned()
+	}
+	return n
+}
+
+// asksLocked reports whether the caller shall send a ping, which the peer answers by an acknowledgement. If the peer has not acknowledged
+// too much, the link ends.
+func (o *outbox) asksLocked() (asks bool) {
+	if o.out.Kept() <= askBytes || o.to == nil {
+		return false
+	}
+	n := o.uncreditedLocked()
+	if o.boundLocked(n); n <= askBytes || o.asked > o.out.Acked() || o.to.at.lasts() {
+		return false
+	}
+	o.asked = o.out.Position()
+	return true
+}
+
+// boundLocked ends the link if so many bytes that the peer has not read or not acknowledged are too many.
+func (o *outbox) boundLocked(n int) {
+	if n > uncreditedMax && !o.closed {
+		o.closed = true
+		go o.link.Fail(fmt.Errorf("link: the peer has not acknowledged %d bytes on the %v lane, want at most %d", n, o.lane, uncreditedMax)) // It needs locks.
+	}
 }
 
 // request asks for the connection that the frames of a commit need. The caller does not hold the lock.
@@ -123,34 +195,33 @@ func (o *outbox) request(need Purpose) {
 	}
 }
 
-// commitLocked keeps the frames in b for the next connection while the outbox holds them back, and
-// otherwise sends them. It returns the purpose of the connection that they need, for request.
-func (o *outbox) commitLocked(b []byte, counted uint32) (need Purpose) {
-	if o.holding && !o.closed {
-		o.held = b
-		o.waiting += counted
+// commitLocked adds the frames that were appended to the buffer of lockBuffer, and sends them. It returns the purpose of the
+// connection that they need, for request.
+func (o *outbox) commitLocked(b []byte) (need Purpose) {
+	if o.closed {
 		return NoPurpose
 	}
-	return o.flushLocked(b, counted)
+	if o.to == nil && o.need == NoPurpose {
+		o.need = purposeOf(b[o.mark:])
+	}
+	o.out.Commit(b)
+	return o.flushLocked()
 }
 
-// flushLocked makes b the pending frames and sends them. It returns the purpose of the connection that
+// flushLocked sends the frames that wait. It returns the purpose of the connection that
 // they need, for request.
-func (o *outbox) flushLocked(b []byte, counted uint32) (need Purpose) {
-	o.pending = b
-	o.queued += counted
+func (o *outbox) flushLocked() (need Purpose) {
 	switch p := o.to; {
 	case o.closed:
-		o.pending, o.queued, o.opening, o.ending, o.goodbye = o.pending[:0], 0, 0, 0, 0
 	case p == nil:
-		if need = o.link.Purpose(); need == NoPurpose {
-			need = cmp.Or(purposeOf(b), Report)
+		if o.out.Kept() > 0 {
+			need = cmp.Or(o.link.Purpose(), o.need, Report)
 		}
-	case p.writing || len(b) == 0:
-	case p.try != nil && p.try.TryWrite(b):
-		o.pending = keep(b)
-		o.wroteLocked(len(b))
+	case p.writing || !o.out.HasNext():
 	default:
+		if o.acknowledgeLocked(p); o.tryLocked(p) {
+			break
+		}
 		if !p.started {
 			p.started = true
 			p.at.of.writers.Go(func() { o.run(p) })
@@ -160,23 +231,62 @@ func (o *outbox) flushLocked(b []byte, counted uint32) (need Purpose) {
 	return need
 }
 
-// sendLazy sends an uncounted frame ([wire.IsCounted]). With a LazyWriter it wakes no goroutine of the peer, which handles it
-// with the next frame or in [Link.ReadLazy].
-func (o *outbox) sendLazy(frame []byte) {
-	b := o.lockBuffer()
-	if p := o.to; len(b) == 0 && p != nil && p.lazy != nil && !p.writing && !o.closed && !o.holding && p.lazy.TryWriteLazy(frame) {
-		o.sent += uint64(len(frame))
-		o.mu.Unlock()
-		return
+// acknowledgeLocked adds an acknowledgement to the frames that wait if one is due beside them.
+func (o *outbox) acknowledgeLocked(p *outPipe) {
+	if x := o.link.exchange(); !p.at.lasts() && (x.in[wire.Control].IsDue() || x.in[wire.Data].IsDue()) {
+		var room [transientRoom]byte
+		o.out.Transient(x.appendAck(room[:0]))
 	}
-	o.commitUnlock(append(b, frame...), 0)
 }
 
-// wroteLocked counts the pending frames of n bytes as given to a pipe.
-func (o *outbox) wroteLocked(n int) {
-	o.sent += uint64(n - o.opening - o.goodbye)
-	o.written += uint64(o.queued)
-	o.queued, o.opening, o.ending, o.goodbye = 0, 0, 0, 0
+// tryLocked writes the frames that wait if that does not block.
+func (o *outbox) tryLocked(p *outPipe) (all bool) {
+	if p.try == nil {
+		return false
+	}
+	for o.out.HasNext() {
+		transient, numbered := o.out.Next()
+		n := len(transient) + len(numbered)
+		var sent bool
+		switch {
+		case len(transient) == 0:
+			sent = p.try.TryWrite(numbered)
+		case len(numbered) > 0 && p.vec != nil:
+			p.pieces = append(p.pieces[:0], transient, numbered)
+			sent = p.vec.TryWriteVectored(p.pieces)
+			clear(p.pieces)
+		default:
+			n, sent = len(transient), p.try.TryWrite(transient)
+		}
+		if !sent {
+			n = 0
+		}
+		if o.wroteLocked(p, n); !sent {
+			return false
+		}
+	}
+	return true
+}
+
+// wroteLocked notes that the pipe has taken n bytes.
+func (o *outbox) wroteLocked(p *outPipe, n int) {
+	if err := o.out.Wrote(n); err != nil {
+		at := p.at
+		go at.of.protocolError(at, err) // It needs locks.
+	}
+}
+
+// sendLazy sends a transient frame. With a LazyWriter it wakes no goroutine of the peer, which handles it
+// with the next frame or in [Link.ReadLazy].
+func (o *outbox) sendLazy(frame []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.to
+	if p == nil || o.closed || p.lazy != nil && !p.writing && !o.out.HasNext() && p.lazy.TryWriteLazy(frame) {
+		return
+	}
+	o.out.Transient(frame)
+	o.flushLocked()
 }
 
 // quietMax is the number of bytes of frames that do not need a connection which a pending link
@@ -185,56 +295,66 @@ const quietMax = 4 << 10
 
 // postQuiet is post for a frame that a pending link keeps until another frame needs a connection.
 func (o *outbox) postQuiet(add func(b []byte) []byte) {
-	b, need := add(o.lockBuffer()), NoPurpose
-	if o.to != nil || o.holding || o.closed || len(b) > quietMax {
-		need = o.commitLocked(b, 1)
+	b, need := add(o.lockBuffer(wire.FrameSizeMax)), NoPurpose
+	if o.to != nil || o.closed || o.out.Kept()+len(b)-o.mark > quietMax {
+		need = o.commitLocked(b)
 	} else {
-		o.pending = b
-		o.queued++
+		o.out.Commit(b)
 	}
 	o.mu.Unlock()
 	o.request(need)
 }
 
-// commitPayloadUnlock is commitUnlock for one frame with a payload behind b, in one or more regions. With
-// a TryVectorWriter a long payload is written from its own memory.
+// commitPayloadUnlock is commitUnlock for one frame with a payload behind b, in one or more regions. With a TryVectorWriter a
+// long payload is written from its own memory, and copied afterwards, while the peer reads it.
 func (o *outbox) commitPayloadUnlock(b, payload []byte, more [][]byte) {
-	if p := o.to; len(payload) >= directBytesMin && p != nil && p.vec != nil && !p.writing && !o.closed && !o.holding {
-		p.pieces = append(append(p.pieces[:0], b, payload), more...)
+	if p := o.to; len(payload) >= directBytesMin && p != nil && p.vec != nil && !p.writing && !o.closed && o.out.Waiting() == 0 {
+		o.acknowledgeLocked(p)
+		p.pieces = p.pieces[:0]
+		transient, _ := o.out.Next()
+		if len(transient) > 0 {
+			p.pieces = append(p.pieces, transient)
+		}
+		p.pieces = append(append(p.pieces, b[o.mark:], payload), more...)
 		sent := p.vec.TryWriteVectored(p.pieces)
-		clear(p.pieces)
-		if sent {
-			o.queued++
-			o.wroteLocked(len(b) + size(payload, more))
-			o.pending = keep(b)
-			o.mu.Unlock()
+		if clear(p.pieces); sent {
+			o.wroteLocked(p, len(transient))
+			o.out.Direct(b, payload, more)
+			o.unlock(NoPurpose)
 			return
 		}
+		o.wroteLocked(p, 0)
 	}
 	b = append(b, payload...)
 	for _, p := range more {
 		b = append(b, p...)
 	}
-	o.commitUnlock(b, 1)
+	o.commitUnlock(b)
 }
 
-// run writes pending frames to a pipe until the outbox loses it.
+// run writes frames to a pipe until the outbox loses it.
 func (o *outbox) run(p *outPipe) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !o.closed && o.to == p {
-		if len(o.pending) == 0 {
+		if !o.out.HasNext() {
 			p.wake.Wait()
 			continue
 		}
-		b := o.pending
-		o.pending, p.spare, p.writing = p.spare[:0], nil, true
-		o.wroteLocked(len(b))
+		transient, numbered := o.out.Next()
+		p.writing = true
 		o.mu.Unlock()
-		_, err := writeCounted(p.pipe, b)
+		n, err := writeCounted(p.pipe, transient)
+		if err == nil && len(numbered) > 0 {
+			var k int
+			k, err = writeCounted(p.pipe, numbered)
+			n += k
+		}
 		o.mu.Lock()
-		p.spare, p.writing = keep(b), false
-		if err != nil {
+		if p.writing = false; err == nil && o.to == p {
+			o.wroteLocked(p, n)
+		}
+		if err != nil { // The next Resume says what has arrived.
 			o.to = nil
 			o.mu.Unlock()
 			p.at.of.broken(p.at, fmt.Errorf("link: write to the %v lane: %w", o.lane, err))
@@ -243,42 +363,31 @@ func (o *outbox) run(p *outPipe) {
 	}
 }
 
+// acknowledged handles an acknowledgement of the peer.
+func (o *outbox) acknowledged(position uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := o.out.Ack(position); err != nil {
+		return fmt.Errorf("%v %w", o.lane, err)
+	}
+	return nil
+}
+
 // isIdle reports whether no frame is waiting or being written.
 func (o *outbox) isIdle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.pending) == 0 && o.to != nil && !o.to.writing
+	return o.to != nil && !o.to.writing && !o.out.HasNext()
 }
 
-// bye sends our goodbye, and keeps all later frames for the next connection if the link stays. With unopened, the goodbye
-// of a bulk lane without pipes comes first.
-func (o *outbox) bye(idle, unopened bool) {
+// position returns the end of the frames that were sent, and how many bytes of them the peer has not acknowledged.
+func (o *outbox) position() (end uint64, kept int) {
 	o.mu.Lock()
-	o.holding, o.ending = idle, len(o.pending)
-	b := o.pending
-	if unopened {
-		y := wire.Bye{Lane: wire.Bulk, Idle: idle}
-		b = y.Append(b, wire.TypeBye)
-	}
-	y := wire.Bye{Lane: o.lane, Idle: idle}
-	b = y.Append(b, wire.TypeBye)
-	o.goodbye = len(b) - o.ending
-	need := o.flushLocked(b, 0)
-	o.mu.Unlock()
-	o.request(need)
+	defer o.mu.Unlock()
+	return o.out.Position(), o.out.Kept()
 }
 
-// acknowledge sends the acknowledgement of the goodbye of the peer on a lane. If the link stays, our own was sent before.
-func (o *outbox) acknowledge(lane wire.Lane) {
-	y := wire.Bye{Lane: lane}
-	o.mu.Lock()
-	need := o.flushLocked(y.Append(o.pending, wire.TypeByeAck), 0)
-	o.mu.Unlock()
-	o.request(need)
-}
-
-// detach takes the pipe from the outbox. The frames that it has not been given wait for the next one, except those that belong to
-// the connection: its preamble, and goodbyes with their acknowledgements.
+// detach takes the pipe from the outbox. Frames that the peer has not acknowledged wait for the next one.
 func (o *outbox) detach() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -286,27 +395,22 @@ func (o *outbox) detach() {
 		o.to.wake.Broadcast()
 		o.to = nil
 	}
-	if o.holding {
-		o.pending, o.held, o.holding, o.goodbye = append(o.pending[:o.ending], o.held...), nil, false, 0
-		o.queued, o.waiting = o.queued+o.waiting, 0
+	if o.out.Kept() > 0 {
+		o.need = cmp.Or(o.need, o.link.Purpose(), Again)
 	}
-	o.pending = slices.Delete(o.pending, 0, o.opening)
-	o.opening, o.ending = 0, 0
 }
 
 // needs returns the purpose of the frames that wait for a connection; NoPurpose if they do not need one.
 func (o *outbox) needs() Purpose {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	b := o.pending
-	if o.holding {
-		b = o.held
-	}
-	p := purposeOf(b)
-	if p == NoPurpose && len(b) > quietMax {
+	switch kept := o.out.Kept(); {
+	case kept == 0:
+		return NoPurpose
+	case o.need == NoPurpose && kept > quietMax:
 		return Report
 	}
-	return p
+	return o.need
 }
 
 func (o *outbox) close() {
@@ -315,12 +419,4 @@ func (o *outbox) close() {
 	if o.closed = true; o.to != nil {
 		o.to.wake.Broadcast()
 	}
-}
-
-// keep returns b for reuse, emptied, or nil if it is too large to keep.
-func keep(b []byte) []byte {
-	if cap(b) > outboxKeepMax {
-		return nil
-	}
-	return b[:0]
 }

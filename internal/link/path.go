@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -107,6 +108,9 @@ func (a *attachment) bulkPipes(p *path) int {
 // one ends the link.
 const bulkFailuresMax = 2
 
+// lasts reports whether the connection ends only with the process of the peer: then what was sent is received.
+func (p *path) lasts() bool { return p.can.Lasting && !p.of.link.common.disconnects }
+
 // openBulk opens the pipes of the bulk lane on a path. If that fails, or takes longer than peerTimeout, the
 // connection is broken, or the link fails after bulkFailuresMax connections.
 func (a *attachment) openBulk(p *path) {
@@ -138,12 +142,10 @@ func (a *attachment) hasEnded(p *path, err error) bool {
 	defer t.Stop()
 	select {
 	case <-p.conn.Done():
-		return true
 	case <-a.done:
-		return true
 	case <-t.C:
-		return false
 	}
+	return isClosed(p.conn.Done()) || isClosed(a.done)
 }
 
 // accept accepts the pipes of the peer on a path until the link or the connection ends. The
@@ -175,15 +177,26 @@ func (a *attachment) enter(ctx context.Context, p *path, pipe transport.Receiver
 	if err != nil {
 		return err
 	}
-	// If the link of the peer was pending, it has sent its counts. This one is new.
 	theirs, err := readResume(pipe, pre)
-	if err == nil {
-		err = compareCounts(wire.Resume{}, theirs)
+	if err == nil && pre.Lane == wire.Control {
+		err = a.greet(&theirs)
 	}
 	if err != nil {
 		return err
 	}
 	return a.enterAs(ctx, p, pipe, pre)
+}
+
+// greet notes the name of the link of a peer, at the first connection of this one.
+func (a *attachment) greet(theirs *wire.Resume) error {
+	x := a.link.exchange()
+	a.link.ending.Lock()
+	defer a.link.ending.Unlock()
+	if theirs.To != (wire.LinkID{}) && theirs.To != x.self {
+		return fmt.Errorf("it goes on with link %d of this node, and this is link %d", theirs.To.Link, x.self.Link)
+	}
+	x.newest, x.peer = max(x.newest, theirs.Number), theirs.From
+	return nil
 }
 
 // enterAs is enter after the preamble.
@@ -306,7 +319,10 @@ func (a *attachment) await(ctx context.Context) *path {
 	limited, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
 	c, err := a.cfg.Await(limited)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // The first connection has ended before.
+		return nil
+	case err != nil:
 		if limited.Err() != nil {
 			err = fmt.Errorf("not within %v, although the peer has announced it", peerTimeout)
 		}
@@ -331,12 +347,10 @@ func (a *attachment) await(ctx context.Context) *path {
 // laneSet records the preambles of the peer.
 type laneSet struct {
 	mu    sync.Mutex
-	lanes lanes
+	lanes [wire.Lanes]bool
 	relay bool
 	bulk  uint8 // a bit for each pipe of the bulk lane
 	pipes int   // of the bulk lane; 0 before the first
-	// unopened says that the peer has ended its bulk lane without a pipe.
-	unopened bool
 }
 
 func (n *laneSet) add(p wire.Preamble) error {
@@ -354,8 +368,6 @@ func (n *laneSet) add(p wire.Preamble) error {
 	case p.Lane != wire.Bulk:
 		n.lanes[p.Lane] = true
 		return nil
-	case n.unopened:
-		return fmt.Errorf("a %v lane, which it has ended without a pipe", p.Lane)
 	case n.pipes != 0 && n.pipes != pipes:
 		return fmt.Errorf("a bulk lane of %d pipes and of %d pipes", n.pipes, pipes)
 	case n.bulk&bit != 0:
@@ -366,27 +378,9 @@ func (n *laneSet) add(p wire.Preamble) error {
 	return nil
 }
 
-// endUnopened notes that the peer has ended its bulk lane without a pipe.
-func (n *laneSet) endUnopened() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.pipes != 0 {
-		return fmt.Errorf("goodbye of an unopened %v lane, which has %d pipes", wire.Bulk, n.pipes)
-	}
-	n.unopened = true
-	return nil
-}
-
-// bulkPipes returns the number of pipes of the peer's bulk lane.
-func (n *laneSet) bulkPipes() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.pipes
-}
-
 // protocolError ends the link because the peer has violated the protocol.
 func (a *attachment) protocolError(p *path, err error) {
-	if isEnd(err) {
+	if isEnd(err) || errors.Is(err, os.ErrDeadlineExceeded) { // The connection may have stalled.
 		a.broken(p, fmt.Errorf("link: %w", err))
 		return
 	}

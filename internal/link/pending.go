@@ -15,10 +15,11 @@ import (
 var (
 	// ErrConnected is returned by Connect and Accept if the link has a connection already.
 	ErrConnected = errors.New("link: it has a connection already")
+	// ErrLost is the reason of the end of a connection that the peer has lost: it proposes another one.
+	ErrLost      = errors.New("link: the peer has lost the connection")
 	errEnded     = errors.New("link: it has ended")
 	errAnswering = errors.New("link: a connection of the peer is being accepted")
-	errEarlier   = errors.New("link: the peer has not ended the earlier link yet, after a loss of frames")
-	errLost      = errors.New("link: the peer has lost the connection")
+	errEarlier   = errors.New("link: the peer goes on with an earlier link")
 	errProposing = errors.New("link: another connection is being proposed")
 	errOld       = errors.New("link: the connection was proposed before the link used another one")
 )
@@ -111,9 +112,9 @@ func (l *Link) answered() {
 }
 
 // Connect proposes a connection that this node has made to the peer, and gives it to a pending link
-// when the peer has accepted it. The fields Bulk, BulkOver, BulkPipes, Relay and Keep of cfg belong to the
+// when the peer has accepted it. The fields Bulk, BulkOver, BulkPipes and Relay of cfg belong to the
 // connection; the other fields are ignored. If Connect fails, the caller keeps the connections, and
-// no frame is lost. If frames were lost with an earlier connection, the link ends.
+// no frame is lost.
 func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) error {
 	switch {
 	case l.IsOver():
@@ -139,17 +140,17 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	if err != nil {
 		return fmt.Errorf("link: the peer has not accepted the connection: %w", err)
 	}
-	if err := a.checkResume(ours, resume); err != nil {
+	if err := a.checkResume(resume); err != nil {
 		return err
 	}
-	return a.bind(ctx, control, pipe, theirs, resume.Number, confirmation())
+	return a.bind(ctx, control, pipe, theirs, resume, confirmation())
 }
 
 // Accept waits until the peer proposes a connection that it has made, accepts it if admit, which may block,
 // returns no error, and gives it to a pending link when the peer has confirmed, within peerTimeout, that it uses
-// the connection. The fields Await, BulkOver, BulkPipes, Relay and Keep of cfg belong to the connection. If Accept fails, the caller keeps
-// the connection, and no frame is lost: the peer may give up before it has read the acceptance. If frames were
-// lost with an earlier connection, the link ends, and the peer is told.
+// the connection. A link with a connection that the peer has lost becomes pending before that, or ends, as it does when its connection
+// breaks. The fields Await, BulkOver, BulkPipes and Relay of cfg belong to the connection. If Accept fails, the caller keeps
+// the connection, and no frame is lost: the peer may give up before it has read the acceptance.
 func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admit func() error) error {
 	a := newAttachment(l, firstPath(conn, cfg), cfg)
 	pipe, theirs, resume, err := firstLane(ctx, conn)
@@ -158,6 +159,9 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	}
 	if theirs.Lane != wire.Control {
 		return fmt.Errorf("link: protocol error: the peer begins with the %v lane", theirs.Lane)
+	}
+	if err := l.leaveLost(ctx, conn, resume); err != nil {
+		return err
 	}
 	if err := admit(); err != nil {
 		return err
@@ -174,17 +178,13 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 		return err
 	}
 	ours := l.resume(number)
-	differs := a.checkResume(ours, resume)
-	if differs == errOld {
-		return errOld
+	differs := a.checkResume(resume)
+	if differs != nil && !errors.Is(differs, errEarlier) {
+		return differs
 	}
 	err = interruptible(limited, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err })
 	if differs != nil {
-		select { // The peer closes the connection when it has read the counts.
-		case <-conn.Done():
-		case <-ctx.Done():
-		case <-time.After(lingerTime):
-		}
+		awaitEndOf(ctx, conn) // The peer ends its link when it has read the name of this one.
 		return differs
 	}
 	if err == nil {
@@ -193,23 +193,76 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	if err != nil {
 		return fmt.Errorf("link: the peer %s at %s has not confirmed the connection: %w", conn.Peer(), conn.RemoteAddr(), err)
 	}
-	return a.bind(ctx, control, pipe, theirs, resume.Number, nil)
+	return a.bind(limited, control, pipe, theirs, resume, nil)
 }
 
-// Refuse reads the proposal of a connection that the peer has made although the link has one, and ends the connection of the link if
-// the peer has lost it: its proposal is newer. The link then becomes pending or ends, as it does when its connection breaks. Refuse
-// blocks until the peer proposes the connection, conn ends, or ctx does; the caller closes conn.
-func (l *Link) Refuse(ctx context.Context, conn transport.Conn) {
-	_, _, resume, err := firstLane(ctx, conn)
-	if err != nil {
-		return
+// Refuse reads the proposal of a connection that the peer has made, although this node has no link for it, and tells the peer if it is for
+// a link of this process that has ended. l is the link to the peer, or nil. Refuse blocks until the peer proposes the connection, conn
+// ends, or ctx does; the caller closes conn.
+func (c *Common) Refuse(ctx context.Context, conn transport.Conn, l *Link) {
+	if _, _, theirs, err := firstLane(ctx, conn); err == nil {
+		c.refuseEnded(ctx, conn, l, theirs)
 	}
+}
+
+// refuseEnded tells the peer that its proposal is for a link of this process that has ended. It reports false if it is not.
+func (c *Common) refuseEnded(ctx context.Context, conn transport.Conn, l *Link, theirs wire.Resume) bool {
+	if theirs.To.Process != c.process || l.isNamed(theirs.To) {
+		return false
+	}
+	control, err := newPath(conn, 1).open(ctx, wire.Control)
+	if err != nil {
+		return true
+	}
+	ended := wire.Resume{To: theirs.From}
+	pre := wire.Preamble{Lane: wire.Control, Flags: wire.PreambleResumes}
+	if interruptible(ctx, conn, func() error { _, err := control.Write(ended.Append(pre.Append(nil))); return err }) == nil {
+		awaitEndOf(ctx, conn)
+	}
+	return true
+}
+
+// isNamed reports whether the link has not ended, and has the name that the peer knows. l may be nil.
+func (l *Link) isNamed(id wire.LinkID) bool {
+	if l == nil {
+		return false
+	}
+	x := l.exchange()
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	return !l.over && x.self == id
+}
+
+// awaitEndOf waits until the peer closes a connection, as it does when it has read the last answer, for lingerTime at most.
+func awaitEndOf(ctx context.Context, conn transport.Conn) {
+	select {
+	case <-conn.Done():
+	case <-ctx.Done():
+	case <-time.After(lingerTime):
+	}
+}
+
+// leaveLost ends the connection of the link if the peer has lost it: its proposal is newer. It waits until the link is pending or has
+// ended. It returns an error if the proposal is older than the connection, or for another link.
+func (l *Link) leaveLost(ctx context.Context, conn transport.Conn, theirs wire.Resume) error {
 	l.ending.Lock()
 	a := l.at.Load()
-	isLost := a != nil && resume.Number > l.exchange().newest
+	isOlder := a != nil && theirs.Number <= l.exchange().newest
 	l.ending.Unlock()
-	if isLost {
-		a.broken(a.first, errLost)
+	switch {
+	case a == nil:
+		return nil
+	case l.common.refuseEnded(ctx, conn, l, theirs):
+		return errEarlier
+	case isOlder:
+		return ErrConnected
+	}
+	a.broken(a.first, ErrLost)
+	select {
+	case <-a.ended:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -224,8 +277,8 @@ func awaitConfirmation(pipe transport.Receiver) error {
 	if _, err := io.ReadFull(pipe, b); err != nil {
 		return err
 	}
-	if t := wire.Type(b[0]); t != wire.TypePong {
-		return fmt.Errorf("link: protocol error: the control lane begins with a frame of type %d, want %d", t, wire.TypePong)
+	if t := wire.Type(b[0]); t != wire.TypeBeat {
+		return fmt.Errorf("link: protocol error: the control lane begins with a frame of type %d, want %d", t, wire.TypeBeat)
 	}
 	return nil
 }
@@ -257,7 +310,7 @@ func interruptible(ctx context.Context, conn transport.Conn, f func() error) err
 
 // bind gives the link the connections of the attachment. The peer has opened pipe as the lane theirs, with the number of its
 // counts. announcement, unless it is nil, is still to be sent on the control lane.
-func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe transport.Receiver, theirs wire.Preamble, number uint64, announcement []byte) error {
+func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe transport.Receiver, theirs wire.Preamble, resume wire.Resume, announcement []byte) error {
 	l := a.link
 	if err := a.beginBind(); err != nil {
 		return err
@@ -265,6 +318,7 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 	lanes, err := a.openAll(ctx, control)
 	l.ending.Lock()
 	defer l.ending.Unlock()
+	l.exchange().binding = nil
 	if err == nil && l.over {
 		err = errEnded
 	}
@@ -274,9 +328,16 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 		}
 		return err
 	}
-	x := l.exchange()
-	x.newest = max(x.newest, number)
+	delivered, err := a.resumeLocked(&resume)
+	if err != nil {
+		l.running, l.failure = false, fmt.Errorf("link: protocol error: %w", err)
+		l.stopLocked()
+		return l.failure
+	}
 	a.startLocked(lanes, announcement, pipe, theirs)
+	for _, t := range delivered {
+		a.readers.Go(func() { t.Owner.Delivered(t) })
+	}
 	return nil
 }
 
@@ -293,7 +354,7 @@ func (a *attachment) beginBind() error {
 	case l.turn != a.turn:
 		return errOld
 	}
-	l.running = true
+	l.running, l.exchange().binding = true, a.first.conn
 	return nil
 }
 
@@ -327,14 +388,16 @@ func (l *Link) awaitConnection(ctx context.Context) bool {
 			return false
 		}
 		l.ending.Unlock()
-		if answering == nil {
-			return l.awaitPending(ctx)
+		if answering != nil {
+			select {
+			case <-answering: // bound, or given up by the peer
+				continue
+			case <-ctx.Done():
+			}
 		}
-		select {
-		case <-answering: // bound, or given up by the peer
-		case <-ctx.Done():
-			return l.awaitPending(ctx)
-		}
+		if isConnected := l.awaitPending(ctx); isConnected || l.IsOver() || ctx.Err() != nil {
+			return isConnected
+		} // A connection has ended before it was settled.
 	}
 }
 
@@ -351,8 +414,7 @@ func (l *Link) awaitPending(ctx context.Context) bool {
 	return !l.IsPending() && !l.IsOver()
 }
 
-// AwaitNeeded waits until a link that needs a connection has one or has ended. An idle connection that is being closed is waited
-// for first, since frames may have been sent meanwhile. If the link has ended, the Handler was notified. It reports whether the link has a
+// AwaitNeeded waits until a link that needs a connection has one or has ended. If the link has ended, the Handler was notified. It reports whether the link has a
 // connection.
 func (l *Link) AwaitNeeded(ctx context.Context) bool {
 	defer func() {
@@ -360,29 +422,8 @@ func (l *Link) AwaitNeeded(ctx context.Context) bool {
 			l.awaitEnd()
 		}
 	}()
-	for {
-		a := l.detaching()
-		if a == nil {
-			break
-		}
-		select {
-		case <-a.ended:
-		case <-ctx.Done():
-			return false
-		}
-	}
 	if l.IsPending() && l.IsNeeded() {
 		return l.awaitPending(ctx)
 	}
 	return !l.IsPending()
-}
-
-// detaching returns the attachment of the link if its connection is being closed because it is idle, or nil.
-func (l *Link) detaching() *attachment {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	if a := l.at.Load(); a != nil && a.idle && !l.over {
-		return a
-	}
-	return nil
 }

@@ -30,7 +30,6 @@ type pipeWriter struct {
 	queue   []*Transfer
 	load    int       // unsent bytes of all transfers
 	current *Transfer // the transfer of body
-	bye     bool      // a goodbye is due when the queue is empty
 	started bool      // the goroutine runs
 	busy    bool      // head and body are being written, with the lane unlocked
 	writing bool      // by the goroutine, which may block
@@ -42,9 +41,7 @@ type pipeWriter struct {
 
 	// The unwritten rest of the current segment or other frame.
 	head, body []byte
-	size       int    // length of body at the beginning
-	sent       uint64 // bytes that the pipe has taken
-	own        int    // bytes of the preamble and the goodbye among sent and head
+	size       int // length of body at the beginning
 
 	room   [wire.FrameSizeMax]byte // for head
 	pieces [2][]byte
@@ -57,9 +54,7 @@ func newPipeWriterLocked(b *bulk, at *path, p transport.Sender, pre wire.Preambl
 	w.parts, w.vector = can.PartWriter, can.VectorWriter
 	w.wake.L = &b.mu
 	w.head = pre.Append(w.room[:0])
-	w.own = len(w.head)
 	if can.TryWriter != nil && can.TryWriter.TryWrite(w.head) {
-		w.sent = uint64(len(w.head))
 		w.head = nil
 		return w
 	}
@@ -100,7 +95,7 @@ func (w *pipeWriter) run() {
 		}
 		if w.placement == fetching {
 			t := w.current
-			fetch, at, n := t.Fetch, t.sent, min(t.size-t.sent, wire.SegmentMax)
+			fetch, at, n := t.Fetch, t.transfer.Sent(), min(t.rest(), wire.SegmentMax)
 			w.busy, w.writing = true, true
 			b.mu.Unlock()
 			host := fetch(at, n)
@@ -148,21 +143,17 @@ func (w *pipeWriter) beginLocked() bool {
 		w.size = len(w.body)
 		if w.isRemoteLocked(t) {
 			w.placement = placing
-			f := wire.Written{Grant: t.Grant, Length: w.size}
+			offset, _ := t.transfer.Next(w.size)
+			f := wire.Written{Grant: t.Grant, Offset: uint64(offset), Length: w.size}
 			w.head = f.Append(w.room[:0])
 			break
 		}
 		if t.Fetch != nil {
 			w.body, t.fetched = t.fetched, nil
 		}
-		w.bulk.begun++
-		s := wire.Segment{Grant: t.Grant, Length: w.size}
+		offset, _ := t.transfer.Next(w.size)
+		s := wire.Segment{Grant: t.Grant, Offset: uint64(offset), Length: w.size}
 		w.head = s.Append(w.room[:0])
-	case w.bye:
-		w.bye = false
-		y := wire.Bye{Lane: wire.Bulk, Idle: w.bulk.holding}
-		w.head = y.Append(w.room[:0], wire.TypeBye)
-		w.own += len(w.head)
 	default:
 		return false
 	}
@@ -170,25 +161,26 @@ func (w *pipeWriter) beginLocked() bool {
 }
 
 func (w *pipeWriter) isIdleLocked() bool {
-	return !w.hasRestLocked() && len(w.queue) == 0 && !w.bye && w.placement != fetching
+	return !w.hasRestLocked() && len(w.queue) == 0 && w.placement != fetching
 }
 
 // finishLocked ends the current segment if it is written completely. It moves the transfer to the
-// end of the queue, or returns it if that was its last segment.
+// end of the queue, or returns it if it is delivered.
 func (w *pipeWriter) finishLocked() *Transfer {
 	t := w.current
 	if t == nil || w.hasRestLocked() {
 		return nil
 	}
 	w.current, w.body = nil, nil
-	t.sent += w.size
+	t.transfer.Wrote(w.size)
 	t.next.advance(w.size)
 	w.load -= w.size
-	if t.sent < t.size {
+	if t.rest() > 0 && !t.finished {
 		w.queue = append(w.queue, t)
 		return nil
 	}
-	return t
+	w.load -= t.rest()
+	return w.bulk.deliveredLocked(w, t)
 }
 
 // endWriteLocked ends a blocking call of the goroutine, and reports whether it was interrupted.
@@ -200,7 +192,7 @@ func (w *pipeWriter) endWriteLocked() (wasCut bool) {
 	return wasCut
 }
 
-// wroteLocked handles the result of writeOnce. It returns a transfer that is now sent completely, for its
+// wroteLocked handles the result of writeOnce. It returns a transfer that is delivered, for its
 // owner, and the error that breaks the connection. After an error, and when the lane ends, the rest of the
 // current transfer is not written.
 func (w *pipeWriter) wroteLocked(n int, err error) (sent *Transfer, broken error) {
@@ -210,10 +202,9 @@ func (w *pipeWriter) wroteLocked(n int, err error) (sent *Transfer, broken error
 	switch {
 	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 		b.stopped = true
-		w.releaseTransferLocked()
-		return nil, fmt.Errorf("link: write to the bulk lane: %w", err)
+		return w.releaseTransferLocked(), fmt.Errorf("link: write to the bulk lane: %w", err)
 	case (b.closed || b.stopped) && w.hasRestLocked():
-		w.releaseTransferLocked()
+		return w.releaseTransferLocked(), nil
 	}
 	return w.finishLocked(), nil
 }
@@ -266,8 +257,8 @@ func (w *pipeWriter) endPushLocked(n int) (sent *Transfer, more bool) {
 // advanceLocked removes n written bytes from the current frame. If its transfer was recalled
 // meanwhile, the rest is sent from a copy.
 func (w *pipeWriter) advanceLocked(n int) {
-	w.sent += uint64(n)
 	k := min(n, len(w.head))
+	w.bulk.sent += uint64(n - k)
 	w.head, w.body = w.head[k:], w.body[n-k:]
 	if w.current != nil && w.current.recalled {
 		w.copyRestLocked()
@@ -284,12 +275,15 @@ func (w *pipeWriter) copyRestLocked() {
 	w.releaseTransferLocked()
 }
 
-// releaseTransferLocked ends the current transfer: its memory is no longer used, and no more of it
-// will be sent.
-func (w *pipeWriter) releaseTransferLocked() {
+// releaseTransferLocked ends the current transfer on this pipe: its memory is no longer used. It returns the transfer if the peer needs
+// no more of it, for its owner.
+func (w *pipeWriter) releaseTransferLocked() (finished *Transfer) {
 	if t := w.current; t != nil {
-		w.load -= t.size - t.sent
+		if w.load -= t.rest(); t.finished {
+			finished = t
+		}
 	}
 	w.current = nil
 	w.wake.Broadcast()
+	return finished
 }

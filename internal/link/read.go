@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +15,8 @@ import (
 // readBuffer is the size of the buffer of a reader.
 const readBuffer = 2 << 10
 
-// segmentHead is the length of the fixed part of a segment, the longest on the bulk lane.
-const segmentHead = 1 + 8 + 4
+// segmentHead is the length of the shortest frame on the bulk lane.
+const segmentHead = 1 + 8 + 8 + 4
 
 // payloads is a pool of buffers for payloads that are longer than the buffer of a reader.
 type payloads struct{ pool sync.Pool }
@@ -191,14 +190,14 @@ func (r *reader) cut(err error) error {
 	return err
 }
 
-// read reads a pipe to its end. An end before the goodbye is an error.
+// read reads a pipe to its end.
 func (l *Link) read(a *attachment, pre wire.Preamble, p transport.Receiver) error {
 	switch pre.Lane {
 	case wire.Bulk:
 		f := newFlow(l, &l.exchange().grants, p)
 		return l.readFrames(a, pre, p, bulkReader{f}, f)
 	case wire.Data:
-		d := newDataReader(l, p)
+		d := newDataReader(a, p)
 		return l.readFrames(a, pre, p, d, d.flow)
 	}
 	return l.readFrames(a, pre, p, controlReader{l, a}, nil)
@@ -225,13 +224,20 @@ type dataReader struct {
 // a copy takes less time.
 const claimBytesMin = 8 << 10
 
-func newDataReader(l *Link, p transport.Receiver) *dataReader {
+func newDataReader(a *attachment, p transport.Receiver) *dataReader {
+	l := a.link
 	d := &dataReader{link: l}
-	if l.memory() && transport.CapabilitiesOf(p).Poller != nil {
+	if a.first.lasts() && transport.CapabilitiesOf(p).Poller != nil {
 		d.flow = newFlow(l, &l.exchange().claims, p)
 	}
-	d.onStep = func(p []byte) { l.common.handler.Step(l, d.step, p) }
-	d.onMessage = func(p []byte) { l.common.handler.Message(l, d.message, p) }
+	d.onStep = func(p []byte) {
+		l.charge(wire.Collectives, len(p))
+		l.common.handler.Step(l, d.step, p)
+	}
+	d.onMessage = func(p []byte) {
+		l.charge(wire.Messages, len(p))
+		l.common.handler.Message(l, d.message, p)
+	}
 	return d
 }
 
@@ -240,13 +246,13 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 	switch t {
 	case wire.TypeStep:
 		if d.step, err = wire.ParseStep(b); err == nil {
-			err = l.charge(wire.Collectives, d.step.Length)
+			err = l.checkCredit(wire.Collectives, d.step.Length)
 			r.expect(d.step.Length, d.onStep)
 		}
 		return err
 	case wire.TypeMessage:
 		if d.message, err = wire.ParseMessage(b); err == nil {
-			err = l.charge(wire.Messages, d.message.Length)
+			err = l.checkCredit(wire.Messages, d.message.Length)
 		}
 		if err == nil {
 			err = d.expectMessage(r)
@@ -254,11 +260,13 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 		return err
 	case wire.TypeStepOffer:
 		return handle(l, b, wire.ParseStepOffer, Handler.StepOffer)
+	case wire.TypeBye: // The one on the control lane counts.
+		return nil
 	case wire.TypeClosed:
 		return handle(l, b, wire.ParseClosed, Handler.Closed)
 	case wire.TypeOffer:
 		return handle(l, b, wire.ParseOffer, Handler.Offer)
-	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit, wire.TypeKey:
+	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit, wire.TypeKey, wire.TypeAck, wire.TypeFinished:
 		return l.readReply(t, b)
 	}
 	return fmt.Errorf("frame type %d on the data lane", t)
@@ -277,7 +285,7 @@ func (d *dataReader) expectMessage(r *reader) error {
 	return nil
 }
 
-// readReply handles the replies of the peer to payloads of this node.
+// readReply handles the replies of the peer to frames of this node.
 func (l *Link) readReply(t wire.Type, b []byte) error {
 	switch t {
 	case wire.TypeStepGrant:
@@ -289,11 +297,13 @@ func (l *Link) readReply(t wire.Type, b []byte) error {
 	case wire.TypeKey:
 		return handle(l, b, wire.ParseKey, func(_ Handler, l *Link, k wire.Key) { l.exchange().bulk.addKey(k) })
 	}
-	f, err := wire.ParseCredit(b)
-	if err != nil {
-		return err
+	switch t {
+	case wire.TypeAck:
+		return fails(l, b, wire.ParseAck, (*Link).acknowledged)
+	case wire.TypeFinished:
+		return fails(l, b, wire.ParseFinished, func(l *Link, f wire.Finished) error { return l.exchange().bulk.finished(f.Grant) })
 	}
-	return l.restore(f)
+	return fails(l, b, wire.ParseCredit, (*Link).restore)
 }
 
 // A controlReader handles the frames of the control lane.
@@ -305,14 +315,13 @@ type controlReader struct {
 func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	l := c.link
 	switch t {
-	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit, wire.TypeKey:
+	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit, wire.TypeKey, wire.TypeAck, wire.TypeFinished:
 		return l.readReply(t, b)
+	case wire.TypeBeat:
+		return nil
 	case wire.TypePing:
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
 	case wire.TypePong:
-		if bytes.Equal(b, beat) {
-			return nil
-		}
 		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.exchange().confirms.take(f.Number) })
 	case wire.TypeQuery:
 		return handle(l, b, wire.ParseQuery, Handler.Query)
@@ -326,12 +335,16 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParseView, func(h Handler, l *Link, f wire.View) {
 			r.expect(f.Length, func(p []byte) { h.View(l, p) })
 		})
-	case wire.TypeByeAck:
+	case wire.TypeBye:
 		f, err := wire.ParseBye(b)
 		if err != nil {
 			return err
 		}
-		return c.of.byeAck(f)
+		return c.of.bye(f)
+	case wire.TypeByeAck:
+		return c.of.byeAck()
+	case wire.TypeIdle:
+		return fails(l, b, wire.ParseIdle, func(_ *Link, f wire.Idle) error { return c.of.idlePeer(f) })
 	case wire.TypeRevoke:
 		return handle(l, b, wire.ParseRevoke, func(h Handler, l *Link, f wire.Revoke) {
 			r.expect(f.Length, func(p []byte) { h.Revoke(l, f, wire.Escape(string(p))) })
@@ -352,6 +365,15 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 		})
 	}
 	return fmt.Errorf("frame type %d on the control lane", t)
+}
+
+// fails is handle for a frame that may violate the protocol.
+func fails[F any](l *Link, b []byte, parse func([]byte) (F, error), use func(*Link, F) error) error {
+	f, err := parse(b)
+	if err == nil {
+		err = use(l, f)
+	}
+	return err
 }
 
 func handle[F any](l *Link, b []byte, parse func([]byte) (F, error), use func(Handler, *Link, F)) error {

@@ -64,12 +64,13 @@ func TestProtocolErrors(t *testing.T) {
 		"garbage":                       {wire.Bulk, []byte("GET / HTTP/1.1\r\n\r\n"), "unknown frame type 71"},
 		"data on the control lane":      {wire.Control, step(0, 0), "frame type 3 on the control lane"},
 		"control on the data lane":      {wire.Data, ping.Append(nil, wire.TypePing), "frame type 9 on the data lane"},
+		"a segment out of order":        {wire.Bulk, frame((&wire.Segment{Grant: 1, Offset: 1, Length: 1}).Append, 1), "at offset 1, want 0"},
 		"a segment on the data lane":    {wire.Data, segment(1, 0, 0), "on the data lane"},
 		"a step on the bulk lane":       {wire.Bulk, step(0, 0), "on the bulk lane"},
-		"data without a grant":          {wire.Bulk, segment(2, 1, 1), "grant 2, which was never made"},
+		"data without a grant":          {wire.Bulk, segment(2, 1, 1), "data for grant 2, and the last one made is 1"},
 		"data for grant 0":              {wire.Bulk, segment(0, 1, 1), "grant 0"},
 		"too much data for a grant":     {wire.Bulk, segment(1, 101, 101), "101 bytes for grant 1, which has room for 100"},
-		"too much in two pieces":        {wire.Bulk, append(segment(1, 60, 60), segment(1, 60, 60)...), "has room for 40"},
+		"too much in two pieces":        {wire.Bulk, append(segment(1, 60, 60), frame((&wire.Segment{Grant: 1, Offset: 60, Length: 60}).Append, 60)...), "has room for 40"},
 		"a segment that is too long":    {wire.Bulk, segment(1, wire.SegmentMax+1, 0), "too long"},
 		"a payload that is too long":    {wire.Data, step(wire.PayloadMax+1, 0), "too long"},
 		"a frame cut off":               {wire.Control, ping.Append(nil, wire.TypePing)[:5], io.ErrUnexpectedEOF.Error()},
@@ -81,9 +82,14 @@ func TestProtocolErrors(t *testing.T) {
 		"more credit than was taken":    {wire.Control, credit.Append(nil), "more credit"},
 		"more steps than credit":        {wire.Data, bytes.Repeat(step(wire.PayloadMax, wire.PayloadMax), 17), "credit"},
 		"more messages than credit":     {wire.Data, bytes.Repeat(message(0), 1+creditBytes/frameCharge), "credit"},
-		"a goodbye, and then the end":   {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeBye), "EOF"},
+		"a goodbye, and then the end":   {wire.Control, (&wire.Bye{Data: 1}).Append(nil), "EOF"},
 		"a revocation without a cause":  {wire.Control, make([]byte, 0), "EOF"},
-		"an unexpected acknowledgement": {wire.Control, (&wire.Bye{}).Append(nil, wire.TypeByeAck), "was not sent"},
+		"frames that were not sent":     {wire.Control, (&wire.Ack{Control: 1}).Append(nil), "the peer acknowledges 1 bytes, and 0 were sent"},
+		"data that was not sent":        {wire.Data, (&wire.Ack{Data: 1 << 40}).Append(nil), "the peer acknowledges 1099511627776 bytes, and 0 were sent"},
+		"idle, with too much data":      {wire.Control, (&wire.Idle{Data: 1}).Append(nil), "the peer acknowledges 1 bytes, and 0 were sent"},
+		"a grant that was not used":     {wire.Control, (&wire.Finished{Grant: 1}).Append(nil), "the peer has finished grant 1, and the last one used is 0"},
+		"the end of grant 0":            {wire.Data, (&wire.Finished{}).Append(nil), "the peer has finished grant 0"},
+		"an unexpected acknowledgement": {wire.Control, []byte{byte(wire.TypeByeAck)}, "was not sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Steps and messages that are not consumed stay charged.
@@ -156,8 +162,8 @@ func TestFramesInAnyPieces(t *testing.T) {
 		b = s.AppendStep(b)
 		b = append(b, bytes.Repeat([]byte{byte(n)}, n)...)
 	}
-	y := wire.Bye{Lane: wire.Data}
-	b = y.Append(b, wire.TypeBye)
+	y := wire.Bye{Data: 7}
+	b = y.Append(b)
 	for _, size := range []int{1, 2, 3, 7, 47, 48, 49, readBuffer, len(b)} {
 		r := &reader{pipe: &pieces{b: b, size: size}}
 		for _, n := range []int{0, 1, 5, 100, readBuffer, readBuffer + 1, 3 * readBuffer} {
@@ -212,12 +218,12 @@ func FuzzReadFrames(f *testing.F) {
 	m := wire.Message{Length: 3}
 	g := wire.Segment{Grant: 1, Length: 8}
 	r := wire.Revoke{Cause: wire.CauseFailed}
-	y := wire.Bye{Lane: wire.Control}
+	y := wire.Bye{}
 	p := wire.Ping{}
 	f.Add(uint8(1), append(append(s.AppendStep(nil), 1, 2, 3), m.Append(nil)...))
 	f.Add(uint8(2), append(append(g.Append(nil), make([]byte, 8)...), g.Append(nil)...))
 	f.Add(uint8(0), r.Append(p.Append(nil, wire.TypePing), "text"))
-	f.Add(uint8(0), y.Append(y.Append(nil, wire.TypeBye), wire.TypeBye))
+	f.Add(uint8(0), y.Append(y.Append(nil)))
 	f.Add(uint8(0), []byte{byte(wire.TypeCredit), 0, 255, 255, 255, 255})
 	f.Fuzz(func(t *testing.T, lane uint8, b []byte) {
 		ca, cb := conns(t)
@@ -234,7 +240,7 @@ func FuzzReadFrames(f *testing.F) {
 			}
 		}
 		err := h.wait(t)
-		if err == errLeft || errors.Is(err, transport.ErrClosed) {
+		if errors.Is(err, transport.ErrClosed) {
 			t.Errorf("got %v", err)
 		}
 		l.Abort()

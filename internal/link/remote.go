@@ -65,7 +65,7 @@ func (l *Link) shareSink(o *outbox, id uint64) {
 	}
 	k := g.grant.Key()
 	f := wire.Key{Grant: id, Addr: k.Addr, Key: k.Key, Length: k.Len}
-	o.post(f.Append)
+	o.postTransient(f.Append(nil))
 }
 
 func share(m transport.RemoteMemory, memory []byte) (*remoteGrant, error) {
@@ -105,8 +105,8 @@ func (g *grants) endShare(s *Sink, remote *remoteGrant) {
 func (g *grants) endRemote() {
 	var ended []*remoteGrant
 	g.mu.Lock()
-	for _, s := range g.open {
-		if s.remote != nil {
+	for _, open := range g.set.All() {
+		if s := open.Of.(*Sink); s.remote != nil {
 			ended = append(ended, s.remote)
 			s.remote = nil
 		}
@@ -126,6 +126,7 @@ func (b *flow) written(f wire.Written) error {
 	}
 	s := g.hold(f.Grant)
 	if s == nil {
+		b.finish(f.Grant, nil, false)
 		return nil // It was withdrawn.
 	}
 	isShared := s.remote != nil
@@ -135,11 +136,17 @@ func (b *flow) written(f wire.Written) error {
 		}
 		s.got += f.Length
 		s.next.advance(f.Length)
-		b.link.exchange().received.Add(uint64(f.Length))
+		b.link.exchange().bulked.Add(uint64(f.Length))
 	}
-	if g.release(s, isShared) {
-		s.Owner.Filled(s)
+	n := f.Length
+	if !isShared {
+		n = 0
 	}
+	isOpen, isFull := g.release(s, n)
+	if !isOpen {
+		b.finish(f.Grant, s, isFull)
+	}
+	b.link.noteRead()
 	if !isShared {
 		return fmt.Errorf("%d bytes were written for grant %d, which has no key", f.Length, f.Grant)
 	}
@@ -235,7 +242,6 @@ func (w *pipeWriter) nextBlocksLocked() bool {
 func (w *pipeWriter) beginPlacedLocked() {
 	if w.placement == placed {
 		w.placement = noPlacement
-		w.bulk.begun++
 	}
 }
 
@@ -245,7 +251,7 @@ func (w *pipeWriter) beginPlaceLocked() (life context.Context, key transport.Rem
 		w.life, w.interrupt = context.WithCancel(context.Background())
 	}
 	w.busy, w.writing = true, true
-	return w.life, w.current.key, w.current.sent, w.body
+	return w.life, w.current.key, w.current.transfer.Sent(), w.body
 }
 
 // placedLocked handles the result of a remote write. If it was refused, and the connection stands, the
@@ -272,7 +278,7 @@ func (w *pipeWriter) placedLocked(err error) (broken error) {
 		t.key = transport.RemoteKey{}
 		w.unplaceLocked()
 	default:
-		w.sent += uint64(len(w.body))
+		w.bulk.sent += uint64(len(w.body))
 		w.body, w.placement = nil, placed
 	}
 	return broken
@@ -289,6 +295,8 @@ func (w *pipeWriter) fetchedLocked(host []byte) {
 	w.endWriteLocked()
 	t := w.current
 	if host == nil || t.recalled {
+		w.bulk.transfers.Recall(&t.transfer)
+		w.bulk.drainedLocked()
 		w.dropPlacementLocked()
 		return
 	}
@@ -315,7 +323,7 @@ func (w *pipeWriter) dropPlacementLocked() {
 // clearPlacementLocked forgets the current segment. The peer counts its bytes only with the Written frame.
 func (w *pipeWriter) clearPlacementLocked() {
 	if w.placement == placed {
-		w.sent -= uint64(w.size)
+		w.bulk.sent -= uint64(w.size)
 	}
 	w.head, w.body, w.placement = nil, nil, noPlacement
 }

@@ -1,7 +1,7 @@
 package link
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -10,95 +10,85 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// ErrFramesLost is the reason for the end of a link whose last connection broke with frames in flight. The
-// peer can be reached.
-var ErrFramesLost = errors.New("frames were lost with a connection")
-
-// resume returns the counts of this side, with a number.
+// resume returns what this side of a pending link has received, with a number.
 func (l *Link) resume(number uint64) wire.Resume {
-	r, x := wire.Resume{Number: number}, l.exchange()
+	x := l.exchange()
 	l.ending.Lock()
-	r.Handled, r.Losses = x.handled, x.losses
-	l.ending.Unlock()
-	for _, o := range []*outbox{&x.control, &x.data} {
-		o.mu.Lock()
-		r.Sent[o.lane] = o.written
-		o.mu.Unlock()
+	if x.self == (wire.LinkID{}) {
+		x.self = wire.LinkID{Process: l.common.process, Link: l.common.numbers.Add(1)}
 	}
-	x.bulk.mu.Lock()
-	r.Sent[wire.Bulk] = x.bulk.begun
-	x.bulk.mu.Unlock()
+	r := wire.Resume{Number: number, From: x.self, To: x.peer}
+	l.ending.Unlock()
+	for i := range x.in {
+		r.Received[i] = x.in[i].State()
+	}
+	r.Bulk = x.bulked.Load()
+	x.grants.state(&r)
 	return r
 }
 
-// compareCounts returns [ErrFramesLost] with a lane if the counts of both sides differ.
-func compareCounts(a, b wire.Resume) error {
-	for lane := range wire.Lanes {
-		switch {
-		case a.Sent[lane] != b.Handled[lane]:
-			return fmt.Errorf("%w: this node has sent %d frames on the %v lane, and the peer has received %d", ErrFramesLost, a.Sent[lane], lane, b.Handled[lane])
-		case b.Sent[lane] != a.Handled[lane]:
-			return fmt.Errorf("%w: the peer has sent %d frames on the %v lane, and this node has received %d", ErrFramesLost, b.Sent[lane], lane, a.Handled[lane])
-		}
-	}
-	return nil
-}
-
-// checkResume compares the counts of both sides of a proposal. If frames were lost, it ends the link. Counts from before a connection that
-// the link has used say nothing.
-func (a *attachment) checkResume(ours, theirs wire.Resume) error {
-	l := a.link
-	newest := &l.exchange().newest
+// checkResume checks whether a connection that the peer has proposed or accepted belongs to the link. What was received before a connection that
+// the link has used says nothing. If the peer has another link, this one ends.
+func (a *attachment) checkResume(theirs wire.Resume) error {
+	l, x := a.link, a.link.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.running || l.turn != a.turn || theirs.Number != 0 && theirs.Number < *newest {
+	if l.running || l.turn != a.turn || theirs.Number != 0 && theirs.Number < x.newest {
 		return errOld
 	}
-	isNew := theirs.Number == 0 // The peer has no earlier link: this node has just joined, and the peer waits for its next link.
-	if ours.Losses > theirs.Losses && !isNew {
-		return errEarlier // The peer ends it when it has read the counts.
-	}
-	err := compareCounts(ours, theirs)
-	if ours.Losses < theirs.Losses {
-		err = fmt.Errorf("%w: the peer has ended %d links because of losses, and this node %d", ErrFramesLost, theirs.Losses, ours.Losses)
+	var err error
+	unknown := wire.LinkID{}
+	switch {
+	case theirs.From == unknown && theirs.To == x.self:
+		err = fmt.Errorf("%w: it has ended the link", transport.ErrPeerClosed)
+	case theirs.From == unknown:
+		return fmt.Errorf("%w: the peer does not name its link", transport.ErrPeerClosed)
+	case theirs.To != unknown && theirs.To != x.self:
+		return errEarlier
+	case x.peer == unknown || theirs.From == x.peer:
+	case theirs.From.Process == x.peer.Process && theirs.From.Link < x.peer.Link:
+		return errOld
+	default:
+		err = fmt.Errorf("%w: it has ended link %d, and this is its link %d", transport.ErrPeerClosed, x.peer.Link, theirs.From.Link)
 	}
 	if err == nil {
-		if isNew { // Both count from now on.
-			l.exchange().losses = 0
-		}
 		return nil
 	}
-	if l.broke != nil {
-		err = fmt.Errorf("%w; the connection ended because of: %v", err, l.broke)
-	}
-	err = fmt.Errorf("%w: %w", transport.ErrPeerGone, err)
-	*newest = max(*newest, theirs.Number)
+	x.newest = max(x.newest, theirs.Number)
 	l.failPendingLocked(err)
 	return err
 }
 
-// Follow makes a pending link take the place of an earlier link to the same peer after a loss of frames. It ignores connections that the
-// peer has proposed for that one before. If the peer does not know of the loss yet, the next connection ends the earlier link there.
-func (l *Link) Follow(earlier *Link) {
-	earlier.ending.Lock()
-	newest, losses := earlier.exchange().newest, earlier.exchange().losses+1
-	earlier.ending.Unlock()
-	x := l.exchange()
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	x.newest, x.losses = newest, losses
+// resumeLocked prepares for a connection. r says what the peer has received. It returns the transfers that are delivered.
+func (a *attachment) resumeLocked(r *wire.Resume) (delivered []*Transfer, err error) {
+	x := a.link.exchange()
+	x.newest, x.peer = max(x.newest, r.Number), cmp.Or(r.From, x.peer)
+	if err := x.control.resume(r.Received[wire.Control]); err != nil {
+		return nil, err
+	}
+	if err := x.data.resume(r.Received[wire.Data]); err != nil {
+		return nil, err
+	}
+	return x.bulk.resume(r)
 }
 
-// readResume reads the Resume behind a preamble. Without one all counts are 0.
+// readResume reads the Resume behind a preamble. Without one it is zero.
 func readResume(pipe transport.Receiver, pre wire.Preamble) (r wire.Resume, err error) {
 	if !pre.Flags.Has(wire.PreambleResumes) {
 		return r, nil
 	}
-	var b [wire.ResumeSize]byte
+	b := make([]byte, wire.ResumeSize)
 	pipe.SetReadDeadline(time.Now().Add(peerTimeout))
 	defer pipe.SetReadDeadline(time.Time{})
-	if _, err := io.ReadFull(pipe, b[:]); err != nil {
-		return r, fmt.Errorf("read the counts of a link: %w", err)
+	if _, err = io.ReadFull(pipe, b); err == nil {
+		var n int
+		if n, err = wire.ResumeLength(b); err == nil {
+			b = append(make([]byte, 0, n), b...)[:n]
+			_, err = io.ReadFull(pipe, b[wire.ResumeSize:])
+		}
 	}
-	return wire.ParseResume(b[:])
+	if err != nil {
+		return r, fmt.Errorf("read what the peer has received: %w", err)
+	}
+	return wire.ParseResume(b)
 }

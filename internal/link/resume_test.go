@@ -49,10 +49,8 @@ func (p *gatedPair) use(t *testing.T) {
 		l.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text")
 		soon(t, "a frame", func() { <-got })
 	}
-	p.a.Release()
-	if reasons := p.awaitPending(t); reasons != [2]error{} {
-		t.Fatalf("the connection ended because of %v, want that both sides closed it", reasons)
-	}
+	p.a.Disconnect()
+	p.awaitReleased(t)
 }
 
 // announce begins the control lane of a connection with counts.
@@ -62,6 +60,7 @@ func announce(t *testing.T, c transport.Conn, r wire.Resume) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.From = wire.LinkID{Process: 1, Link: 1}
 	s.Write(r.Append(wire.Preamble{Lane: wire.Control, Flags: wire.PreambleResumes}.Append(nil)))
 }
 
@@ -87,8 +86,8 @@ func TestLateProposal(t *testing.T) {
 			soon(t, "the late proposal", func() { wantOld(t, "the late proposal", p.b.Accept(t.Context(), cb, Config{}, admitAll)) })
 			cb.Close()
 			soon(t, "the end of the proposal", func() {
-				if err := <-result; err == nil || errors.Is(err, ErrFramesLost) {
-					t.Errorf("the old proposal ended with %v, want an error, and no loss of frames", err)
+				if err := <-result; err == nil {
+					t.Errorf("the old proposal ended with %v, want an error", err)
 				}
 			})
 			p.use(t)
@@ -104,15 +103,34 @@ func TestLateProposalBesideAConnection(t *testing.T) {
 	cb, _ := p.propose(t)
 	p.connect(t)
 	close(p.ca.gate)
-	soon(t, "the late proposal", func() { p.b.Refuse(t.Context(), cb) })
+	soon(t, "the late proposal", func() { wantConnected(t, "the late proposal", p.b.Accept(t.Context(), cb, Config{}, admitAll)) })
 	cb.Close()
 	got := make(chan struct{}, 1)
 	p.hb.revoke = func(wire.Revoke, string) { got <- struct{}{} }
 	p.a.Revoke(wire.Revoke{Cause: wire.CauseFailed}, "text")
 	soon(t, "a frame", func() { <-got })
-	p.a.Release()
-	if reasons := p.awaitPending(t); reasons != [2]error{} {
-		t.Fatalf("the connection ended because of %v, want that both sides closed it", reasons)
+	p.a.Disconnect()
+	p.awaitReleased(t)
+}
+
+// TestRefuseOfEndedLink: the peer has ended its link while there was no connection. It says so when this node proposes one: the link ends. The
+// proposal of a link that it does not know, as that of a node that joins, says nothing.
+func TestRefuseOfEndedLink(t *testing.T) {
+	for name, isKnown := range map[string]bool{"ended": true, "unknown": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPendingPair(t)
+			if isKnown {
+				p.use(t)
+			}
+			p.b.Abort()
+			cb, result := p.propose(t)
+			soon(t, "the proposal", func() { p.b.common.Refuse(t.Context(), cb, nil) })
+			cb.Close()
+			err := <-result
+			if p.a.IsOver() != isKnown || !errors.Is(err, transport.ErrPeerClosed) {
+				t.Errorf("%v, and the link has ended: %v; want %v", err, p.a.IsOver(), isKnown)
+			}
+		})
 	}
 }
 
@@ -125,79 +143,6 @@ func TestLateAcceptance(t *testing.T) {
 	announce(t, cb, wire.Resume{Number: 1 << 40})
 	soon(t, "the end of the proposal", func() { wantOld(t, "the proposal", <-result) })
 	p.use(t)
-}
-
-// TestLateProposalOfAnEarlierLink: frames are lost, and both sides replace the link. A proposal of the earlier link arrives late, and does
-// not end the new one.
-func TestLateProposalOfAnEarlierLink(t *testing.T) {
-	p := newPendingPair(t)
-	p.use(t)
-	late, _ := p.propose(t)
-	o := &p.a.exchange().control
-	o.mu.Lock()
-	o.written++ // and b has not received it
-	o.mu.Unlock()
-	ca, cb := conns(t)
-	accepted := make(chan error, 1)
-	go func() { accepted <- p.a.Accept(t.Context(), ca, Config{}, admitAll) }()
-	atB := p.b.Connect(t.Context(), cb, Config{})
-	cb.Close()
-	if atA := <-accepted; !errors.Is(atA, ErrFramesLost) || !errors.Is(atB, ErrFramesLost) {
-		t.Fatalf("got errors %v and %v, want that frames were lost", atA, atB)
-	}
-	for _, l := range []**Link{&p.a, &p.b} {
-		next := (*l).common.NewPending(7)
-		next.Follow(*l)
-		t.Cleanup(next.Abort)
-		*l = next
-	}
-	soon(t, "the late proposal", func() { wantOld(t, "the late proposal", p.b.Accept(t.Context(), late, Config{}, admitAll)) })
-	late.Close()
-	p.use(t)
-}
-
-// TestLossThatOneSideKnows: frames are lost, and one side has replaced its link when the connection ends before the other side knows. The
-// next connection tells that side, and does not end the new link. Each of the two sides may propose it. A side that has neither sent nor
-// received a frame learns of the loss as well.
-func TestLossThatOneSideKnows(t *testing.T) {
-	for name, trial := range map[string]struct {
-		knows int
-		used  bool
-	}{
-		"the side that proposes": {0, true}, "the side that accepts": {1, true},
-		"the side that proposes, first frame": {0, false}, "the side that accepts, first frame": {1, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, knows := newPendingPair(t), trial.knows
-			if trial.used {
-				p.use(t)
-			}
-			links := []**Link{&p.a, &p.b}
-			replace := func(l **Link) {
-				next := (*l).common.NewPending(7)
-				next.Follow(*l)
-				t.Cleanup(next.Abort)
-				*l = next
-			}
-			(*links[knows]).Abort()
-			replace(links[knows])
-			ca, cb := conns(t)
-			results := make([]error, 2)
-			accepted := make(chan error, 1)
-			go func() { accepted <- p.b.Accept(t.Context(), cb, Config{}, admitAll) }()
-			results[0] = p.a.Connect(t.Context(), ca, Config{})
-			ca.Close()
-			results[1] = <-accepted
-			if !errors.Is(results[knows], errEarlier) || !errors.Is(results[1-knows], ErrFramesLost) {
-				t.Errorf("the side that knows of the loss gets the error %v, and the other one %v", results[knows], results[1-knows])
-			}
-			if (*links[knows]).IsOver() {
-				t.Error("the new link has ended")
-			}
-			replace(links[1-knows])
-			p.use(t)
-		})
-	}
 }
 
 // TestConnectWhileAccepting: a link proposes no connection while it accepts one. The peer could not tell new counts from old ones.
@@ -238,14 +183,16 @@ func TestConnectWhileProposing(t *testing.T) {
 	p.use(t)
 }
 
-// TestRefuse: a link with a connection refuses two proposals. One is older than the connection and changes nothing. The other one
-// is newer, so the peer has lost the connection, and the link becomes pending.
-func TestRefuse(t *testing.T) {
+// TestAcceptBesideAConnection: a link with a connection gets two proposals. One is older than the connection and changes nothing. The other one
+// is newer, so the peer has lost the connection, and the new one replaces it.
+func TestAcceptBesideAConnection(t *testing.T) {
 	p := newPendingPair(t)
 	older, result := p.propose(t)
 	p.connect(t)
 	close(p.ca.gate)
-	soon(t, "the older proposal", func() { p.b.Refuse(t.Context(), older) })
+	soon(t, "the older proposal", func() {
+		wantConnected(t, "the older proposal", p.b.Accept(t.Context(), older, Config{}, admitAll))
+	})
 	older.Close()
 	soon(t, "the end of the older proposal", func() { <-result })
 	if p.cb.Err() != nil || p.b.IsPending() {
@@ -253,9 +200,28 @@ func TestRefuse(t *testing.T) {
 	}
 	mine, newer := conns(t)
 	announce(t, mine, wire.Resume{Number: p.b.exchange().newest + 1})
-	soon(t, "the newer proposal", func() { p.b.Refuse(t.Context(), newer) })
-	if reasons := p.awaitPending(t); !slices.Contains(reasons[:], errLost) {
-		t.Errorf("the connection ended because of %v, want %v at the side that refuses", reasons, errLost)
+	refusal := errors.New("refused")
+	soon(t, "the newer proposal", func() {
+		err := p.b.Accept(t.Context(), newer, Config{}, func() error {
+			if !p.b.IsPending() {
+				t.Error("the link has a connection when the newer proposal is admitted")
+			}
+			return refusal
+		})
+		if !errors.Is(err, refusal) {
+			t.Errorf("the newer proposal ends with %v, want %v", err, refusal)
+		}
+	})
+	if reasons := p.awaitPending(t); !slices.Contains(reasons[:], ErrLost) {
+		t.Errorf("the connection ended because of %v, want %v at the side that accepts", reasons, ErrLost)
+	}
+}
+
+// wantConnected fails the test unless a proposal has ended because the link has a connection.
+func wantConnected(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrConnected) {
+		t.Errorf("%s ends with %v, want %v", what, err, ErrConnected)
 	}
 }
 

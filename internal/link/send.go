@@ -22,6 +22,14 @@ func (l *Link) TakeCredit(c wire.Class, n int) bool {
 	}
 }
 
+// unreturned returns the credit that was taken and that the peer has not returned.
+func (x *exchange) unreturned() (bytes int) {
+	for c := range x.credit {
+		bytes += int(creditBytes - x.credit[c].Load())
+	}
+	return bytes
+}
+
 // Consumed returns the credit for n bytes of payload to the peer. Small amounts are
 // collected before a frame is sent.
 func (l *Link) Consumed(c wire.Class, n int) {
@@ -49,14 +57,17 @@ func (l *Link) Buffer(c wire.Class, n int) bool {
 // Unbuffer undoes Buffer.
 func (l *Link) Unbuffer(n int) { l.exchange().buffered.Add(-int64(n + frameCharge)) }
 
-// charge counts n bytes of payload that the peer has sent without a grant. The count is
-// exact: Consumed reduces it before it sends the credit.
-func (l *Link) charge(c wire.Class, n int) error {
-	if l.exchange().unread[c].Add(int64(n+frameCharge)) > creditBytes {
+// checkCredit checks whether the peer may send n bytes of payload without a grant.
+func (l *Link) checkCredit(c wire.Class, n int) error {
+	if l.exchange().unread[c].Load()+int64(n+frameCharge) > creditBytes {
 		return fmt.Errorf("more data of class %d than its credit allows", c)
 	}
 	return nil
 }
+
+// charge counts n bytes of payload that have arrived without a grant: a frame that its connection has cut arrives again. The count is
+// exact: Consumed reduces it before it sends the credit.
+func (l *Link) charge(c wire.Class, n int) { l.exchange().unread[c].Add(int64(n + frameCharge)) }
 
 // restore adds credit that the peer has returned. More than was taken is a protocol
 // error.
@@ -87,14 +98,14 @@ func (l *Link) Dropped() { l.exchange().kept.Add(-1) }
 func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
 	m.Length = size(payload, more)
 	o := &l.exchange().data
-	o.commitPayloadUnlock(m.Append(o.lockBuffer()), payload, more)
+	o.commitPayloadUnlock(m.Append(o.lockBuffer(wire.FrameSizeMax+m.Length)), payload, more)
 }
 
 // SendStep is SendMessage for a step of a collective.
 func (l *Link) SendStep(s wire.Step, payload []byte) {
 	s.Length = len(payload)
 	o := &l.exchange().data
-	o.commitPayloadUnlock(s.AppendStep(o.lockBuffer()), payload, nil)
+	o.commitPayloadUnlock(s.AppendStep(o.lockBuffer(wire.FrameSizeMax+s.Length)), payload, nil)
 }
 
 // OfferMessage announces a message that needs a grant. The order of messages and offers is
@@ -119,7 +130,7 @@ func (l *Link) Closed(frame []byte) {
 
 // replies returns the lane for grants, refusals and credit: the data lane if it is on a second
 // connection, which is faster. A reply there waits only for earlier frames, which the peer
-// reads independently of its application. The goodbye must stay the last frame of the lane.
+// reads independently of its application.
 func (l *Link) replies() *outbox {
 	if l.fast.Load() {
 		return &l.exchange().data
@@ -243,8 +254,8 @@ func (c *confirms) take(number uint64) {
 	}
 }
 
-// beat is a pong without a ping: a frame that needs no answer.
-var beat = new(wire.Ping).Append(nil, wire.TypePong)
+// beat is a frame that needs no answer.
+var beat = []byte{byte(wire.TypeBeat)}
 
 // Beat sends a sign of life. Heard of the peer counts it, in shared memory after ReadLazy of the peer.
 func (l *Link) Beat() { l.exchange().control.sendLazy(beat) }
@@ -255,6 +266,35 @@ func (l *Link) Ping() {
 	l.exchange().control.post(func(b []byte) []byte { return p.Append(b, wire.TypePing) })
 }
 
+// pong answers a ping, and acknowledges what has arrived.
 func (l *Link) pong(p wire.Ping) {
 	l.answer(func(b []byte) []byte { return p.Append(b, wire.TypePong) })
+	l.acknowledge()
+}
+
+// acknowledge tells the peer which frames were handled.
+func (l *Link) acknowledge() {
+	x := l.exchange()
+	if a := l.at.Load(); a == nil || a.first.lasts() || x.in[wire.Control].IsStated() && x.in[wire.Data].IsStated() {
+		return
+	}
+	var room [transientRoom]byte
+	l.replies().postTransient(x.appendAck(room[:0]))
+}
+
+// transientRoom is room for an acknowledgement of frames or of a payload.
+const transientRoom = 32
+
+func (x *exchange) appendAck(b []byte) []byte {
+	f := wire.Ack{Control: x.in[wire.Control].State(), Data: x.in[wire.Data].State()}
+	return f.Append(b)
+}
+
+// acknowledged handles an acknowledgement of the peer.
+func (l *Link) acknowledged(a wire.Ack) error {
+	x := l.exchange()
+	if err := x.control.acknowledged(a.Control); err != nil {
+		return err
+	}
+	return x.data.acknowledged(a.Data)
 }

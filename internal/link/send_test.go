@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // TestCreditIsConserved sends from several goroutines as much as the credit allows. The other side
@@ -147,5 +148,42 @@ func BenchmarkSendStep(b *testing.B) {
 			from.SendStep(wire.Step{}, p)
 			<-ha2
 		}
+	}
+}
+
+// Frames of the peer bring the acknowledgement of what it has received.
+func TestFramesBringAcknowledgements(t *testing.T) {
+	ha, hb := newHandler(), newHandler()
+	var a, b *Link
+	const size, count = 50_000, 4
+	arrived, kept := make(chan bool, count), make(chan int, 1)
+	hb.message = func(_ wire.Message, p []byte) {
+		b.Consumed(wire.Messages, len(p))
+		arrived <- true
+	}
+	ha.message = func(_ wire.Message, p []byte) {
+		a.Consumed(wire.Messages, len(p))
+		_, n := a.exchange().data.position()
+		kept <- n
+	}
+	a, b = pair(t, ha, hb, with(func(_ wire.Lane, s transport.Sender) transport.Sender { return s }))
+	for _, l := range []*Link{a, a, a, a, b} {
+		n := size
+		if l == b {
+			soon(t, "the last message", func() {
+				for range count {
+					<-arrived
+				}
+			})
+			n = 1
+		}
+		if !l.TakeCredit(wire.Messages, n) {
+			t.Fatal("no credit")
+		}
+		l.SendMessage(wire.Message{}, make([]byte, n))
+	}
+	// The peer may still be handling the last message.
+	if n := <-kept; n > size+wire.FrameSizeMax {
+		t.Errorf("the link keeps %d bytes behind the answer, want those of one message at most", n)
 	}
 }

@@ -10,7 +10,8 @@ const stallAfter = time.Second
 
 // A stall is the time without progress of a link with waiting data.
 type stall struct {
-	moved uint64       // Traffic.moved at the last check
+	waits bool         // data waited at the last check
+	moved uint64       // Traffic.moved then
 	still atomic.Int64 // the time without progress, as a time.Duration
 	count atomic.Uint64
 }
@@ -26,8 +27,9 @@ func (l *Link) CheckStall(ago time.Duration) {
 	}
 	s := &x.stall
 	t := l.Traffic()
-	if !l.waits(t) || t.moved != s.moved {
-		s.moved = t.moved
+	waits := l.waits(t)
+	if !waits || !s.waits || t.moved != s.moved {
+		s.waits, s.moved = waits, t.moved
 		s.still.Store(0)
 		return
 	}

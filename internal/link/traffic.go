@@ -1,8 +1,9 @@
 package link
 
+import "github.com/nexar-go/nexar/internal/wire"
+
 // Traffic counts the bytes on the data and bulk lanes of a link, over all its connections. The control lane is excluded:
-// heartbeats and queries continue while the application is idle. So are preambles and goodbyes: they can be lost with a
-// connection although the link goes on.
+// heartbeats and queries continue while the application is idle.
 type Traffic struct {
 	// Sent counts the bytes given to the transport, and those that wait for room in a pipe. While the bulk lane opens, a byte
 	// stands for the transfers that wait for it.
@@ -24,11 +25,10 @@ func (l *Link) Traffic() Traffic {
 		defer l.making.Unlock()
 		return Traffic{Sent: uint64(len(l.quiet))}
 	}
-	t := Traffic{Received: x.received.Load()}
+	t := Traffic{Received: x.in[wire.Data].Received() + x.bulked.Load()}
 	o := &x.data
 	o.mu.Lock()
-	t.Sent = o.sent + uint64(len(o.pending)-o.opening-o.goodbye)
-	t.moved, t.waits = o.sent, o.to != nil && (o.to.writing || len(o.pending) > 0)
+	t.Sent, t.moved, t.waits = o.out.Position(), o.out.Written(), o.to != nil && (o.to.writing || o.out.HasNext())
 	o.mu.Unlock()
 	b := &x.bulk
 	b.mu.Lock()
@@ -37,8 +37,8 @@ func (l *Link) Traffic() Traffic {
 		t.Sent++
 	}
 	for _, w := range b.writers {
-		t.Sent += w.sent + uint64(len(w.head)+len(w.body)-w.own)
-		t.moved, t.waits = t.moved+w.sent, t.waits || w.load > 0
+		t.Sent += uint64(len(w.body))
+		t.waits = t.waits || w.load > 0
 	}
 	b.mu.Unlock()
 	return t

@@ -89,9 +89,9 @@ func (c *deafConn) AcceptPipe(ctx context.Context) (transport.Receiver, error) {
 func TestTrafficAfterBreak(t *testing.T) {
 	for name, before := range map[string]func(l *Link){
 		"preamble":                       func(*Link) {},
-		"preamble and goodbye":           func(l *Link) { l.Release() },
+		"preamble and goodbye":           func(l *Link) { l.Disconnect() },
 		"preambles of two lanes":         func(l *Link) { l.OpenBulk() },
-		"preambles and goodbyes of both": func(l *Link) { l.OpenBulk(); synctest.Wait(); l.Release() },
+		"preambles and goodbyes of both": func(l *Link) { l.OpenBulk(); synctest.Wait(); l.Disconnect() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,22 +116,6 @@ func TestTrafficAfterBreak(t *testing.T) {
 					t.Errorf("one side has counted %+v, the other %+v, want the same", a, b)
 				}
 			})
-		})
-	}
-}
-
-// TestTrafficOfPlacement: a segment that was written remotely does not count if the peer does not learn of it.
-func TestTrafficOfPlacement(t *testing.T) {
-	for name, end := range map[string]func(w *pipeWriter){
-		"the connection ends":      (*pipeWriter).unplaceLocked,
-		"the transfer is recalled": (*pipeWriter).dropPlacementLocked,
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := &pipeWriter{placement: placed, current: &Transfer{size: 100}, size: 100, sent: 100 + wire.PreambleSize, own: wire.PreambleSize}
-			end(w)
-			if got := w.sent - uint64(w.own); got != 0 {
-				t.Errorf("%d bytes count as sent, want 0", got)
-			}
 		})
 	}
 }

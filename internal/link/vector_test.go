@@ -34,9 +34,14 @@ func (p *picker) TryWriteVectored(pieces [][]byte) bool {
 	return true
 }
 
-// TestVectoredPayloads: long payloads are written from their own memory if the pipe takes them, and
-// arrive complete and in order in any case.
+// TestVectoredPayloads: long payloads are written from their own memory if the pipe takes them, and arrive complete and in order in
+// any case.
 func TestVectoredPayloads(t *testing.T) {
+	t.Run("the connection lasts", func(t *testing.T) { testVectoredPayloads(t, true) })
+	t.Run("the connection may break", func(t *testing.T) { testVectoredPayloads(t, false) })
+}
+
+func testVectoredPayloads(t *testing.T, lasts bool) {
 	ha, hb := newHandler(), newHandler()
 	var took, passed atomic.Int64
 	var a, b *Link
@@ -55,9 +60,12 @@ func TestVectoredPayloads(t *testing.T) {
 			close(done)
 		}
 	}
-	a, b = pair(t, ha, hb, with(func(lane wire.Lane, s transport.Sender) transport.Sender {
-		return &picker{s, transport.CapabilitiesOf(s).TryWriter, rand.New(rand.NewPCG(1, uint64(lane))), &took, &passed}
-	}))
+	wrap := func(c transport.Conn) transport.Conn {
+		return &conn{Conn: c, lasts: lasts, sender: func(lane wire.Lane, s transport.Sender) transport.Sender {
+			return &picker{s, transport.CapabilitiesOf(s).TryWriter, rand.New(rand.NewPCG(1, uint64(lane))), &took, &passed}
+		}}
+	}
+	a, b = pair(t, ha, hb, func(a, b transport.Conn) (transport.Conn, transport.Conn) { return wrap(a), wrap(b) })
 	for tag := range int64(messages) {
 		p := payload(tag)
 		soon(t, "credit", func() {

@@ -65,9 +65,6 @@ type Arbiter struct {
 
 	newcomers map[NodeID]newcomer // nodes on probation
 	strikes   map[NodeID]int      // unconfirmed accusations that have removed another node
-	resets    map[[2]NodeID]bool  // reports of lost frames that the other node has not confirmed
-	earlier   map[[2]NodeID]bool  // the same, in the views before
-	renews    bool                // a view with the same nodes is due, if there is no other one
 	quiesced  map[NodeID]bool     // quiesced nodes, and whether they leave
 	due       time.Time           // deadline for all nodes to quiesce, once one has
 	called    bool                // nodes were asked to quiesce
@@ -80,7 +77,6 @@ type loss struct {
 	at       time.Time
 	reason   string
 	excluded bool // by the wish of the program
-	reset    bool // frames were lost, and the link works again
 	resumes  int  // how often the wait for answers has begun again
 }
 
@@ -103,7 +99,6 @@ func NewArbiter(v View, l *PendingJoins) *Arbiter {
 	return &Arbiter{
 		view: v.clone(), pending: l, lost: make(map[[2]NodeID]loss), gone: make(map[NodeID]departure), alive: make(map[NodeID]time.Time),
 		quiesced: make(map[NodeID]bool), strikes: make(map[NodeID]int), newcomers: make(map[NodeID]newcomer),
-		resets: make(map[[2]NodeID]bool), earlier: make(map[[2]NodeID]bool),
 	}
 }
 
@@ -120,51 +115,6 @@ func (a *Arbiter) Lost(now time.Time, by, to NodeID, reason string) (news bool) 
 	}
 	a.lost[link] = loss{at: now, reason: reason}
 	a.news, a.held = now, false
-	return true
-}
-
-// Reset reports that frames between a node and another one were lost, although it can reach the other one. If
-// both report it, a view follows, with the same nodes if there is no other reason for one. The report of one
-// alone counts as that of a lost link after resetPatience. Reset returns whether it is news; the caller then pings both.
-func (a *Arbiter) Reset(now time.Time, by, to NodeID, reason string) (news bool) {
-	if by == to || !a.has(by) || !a.has(to) {
-		return false
-	}
-	if a.confirmReset(now, to, by) {
-		return true
-	}
-	link := [2]NodeID{by, to}
-	news = !a.renews && a.Lost(now, by, to, reason)
-	if a.renews || news {
-		a.resets[link] = true
-	}
-	if l, ok := a.lost[link]; ok && news {
-		l.reset = true
-		a.lost[link] = l
-	}
-	return news
-}
-
-// ResetBefore is Reset for a report in an earlier view. The current view has replaced the communicators with lost frames, so it
-// only confirms a report of the other node, which may have noticed the same loss in the current view.
-func (a *Arbiter) ResetBefore(now time.Time, by, to NodeID) {
-	if by != to && a.has(by) && a.has(to) && !a.confirmReset(now, to, by) {
-		a.earlier[[2]NodeID{by, to}] = true
-	}
-}
-
-// confirmReset reports whether a node has reported a loss of frames, which another one reports now. A view follows.
-func (a *Arbiter) confirmReset(now time.Time, by, to NodeID) bool {
-	link := [2]NodeID{by, to}
-	switch {
-	case a.resets[link]:
-		delete(a.lost, link)
-	case !a.earlier[link]:
-		return false
-	}
-	delete(a.resets, link)
-	delete(a.earlier, link)
-	a.renews, a.news, a.held = true, now, false
 	return true
 }
 
@@ -286,9 +236,6 @@ func (a *Arbiter) deadline() (due time.Time, ok bool) {
 			late = settled
 		}
 		sooner(late)
-	}
-	if a.renews {
-		sooner(settled)
 	}
 	if a.isQuiesced() {
 		sooner(time.Time{})
@@ -477,12 +424,6 @@ func (a *Arbiter) Adopt(v View) {
 	a.view = v.clone()
 	a.pending.enter(v, func(id NodeID) bool { _, gone := a.gone[id]; return gone || a.quiesced[id] })
 	a.quiesced, a.due, a.called, a.held = make(map[NodeID]bool), time.Time{}, false, false
-	for link := range a.resets {
-		delete(a.lost, link) // The view replaces the communicators with lost frames.
-	}
-	maps.Copy(a.earlier, a.resets) // The other node may be slow and notice the loss some views later.
-	a.resets, a.renews = make(map[[2]NodeID]bool), false
-	maps.DeleteFunc(a.earlier, func(link [2]NodeID, _ bool) bool { return !a.has(link[0]) || !a.has(link[1]) })
 	maps.DeleteFunc(a.strikes, func(id NodeID, _ int) bool { return !a.has(id) })
 	maps.DeleteFunc(a.alive, func(id NodeID, _ time.Time) bool { return !a.has(id) })
 	maps.DeleteFunc(a.gone, func(id NodeID, _ departure) bool { return !a.has(id) })

@@ -16,9 +16,6 @@ const (
 	// is known only after all reports. It also replaces patience for an exclusion: the link of its nodes works, and a late answer is
 	// no sign of an end.
 	cutPatience = 5 * patience
-	// resetPatience replaces both for a report of lost frames. Its nodes reach each other, so that the other one reports the loss as
-	// well, or its end becomes known in another way.
-	resetPatience = 3 * cutPatience
 	// probation is the minimum time that a node counts as a newcomer. It exceeds the time after
 	// which other nodes report the missing links of a newcomer.
 	probation = 15 * time.Second
@@ -139,7 +136,7 @@ func (a *Arbiter) ranks() map[NodeID]int {
 
 // matures returns when a decision about a lost link is due without further news.
 func (a *Arbiter) matures(link [2]NodeID, l loss) time.Time {
-	if !l.reset && a.isTied(link, l) {
+	if a.isTied(link, l) {
 		return l.at.Add(cutPatience)
 	}
 	return a.silentFrom(l)
@@ -148,10 +145,7 @@ func (a *Arbiter) matures(link [2]NodeID, l loss) time.Time {
 // silentFrom returns when the nodes of a lost link count as silent, unless they have answered since the loss.
 func (a *Arbiter) silentFrom(l loss) time.Time {
 	at := l.at.Add(patience)
-	switch {
-	case l.reset:
-		at = l.at.Add(resetPatience)
-	case l.excluded:
+	if l.excluded {
 		at = l.at.Add(cutPatience)
 	}
 	return lastOf(at, a.grace)

@@ -82,8 +82,6 @@ const (
 	NoRoute
 	// SelfClosing: this node closes.
 	SelfClosing
-	// LinkReset: frames between this node and the peer were lost, and the peer can be reached.
-	LinkReset
 )
 
 // PeerEffects is a set of flags for the actions of a transition. They are carried out in the
@@ -98,8 +96,6 @@ const (
 	// ReportLeft reports to the session that the peer has left, for a seed that has not
 	// received the peer's own report.
 	ReportLeft
-	// ReportReset reports to the seed that frames were lost, and gives the peer a new link.
-	ReportReset
 	// NotifyFailed logs a failure and passes it to the program.
 	NotifyFailed
 	// NotifyLeft logs that the peer has left.
@@ -177,7 +173,7 @@ func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 		return s.alive(e)
 	case PeerDoubted:
 		switch e {
-		case LinkLost, LinkClosed, LinkReset: // The other nodes know already.
+		case LinkLost, LinkClosed: // The other nodes know already.
 			return PeerFailed, ReportLost | EndComms
 		case Goodbye:
 			return PeerLeftLost, ReportLeft | NotifyLeft | EndComms | EndOperations
@@ -208,8 +204,6 @@ func (s PeerState) alive(e PeerEvent) (PeerState, PeerEffects) {
 		return PeerFailed, ReportLost | NotifyFailed | TellLost | EndComms
 	case LinkClosed:
 		return PeerFailed, ReportLost | NotifyFailed | TellClosed | EndComms
-	case LinkReset:
-		return s, ReportReset | EndComms | RevokeComms
 	case Goodbye:
 		if s == PeerSuspected { // The goodbye to the other node was lost.
 			return PeerLeftLost, ReportLeft | NotifyLeft | NotifyLost | EndComms | EndOperations

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -15,7 +16,7 @@ const chosenByPeer = "chosen by the node that dialed"
 // on each path.
 type acceptedKey struct {
 	path *Path
-	slot int
+	peer membership.NodeID
 }
 
 // accept accepts connections on a path until the Mesh closes, and refuses those that are not acceptable.
@@ -29,21 +30,16 @@ func (m *Mesh) accept(p *Path) {
 		id, slot, ok := m.acceptable(c)
 		switch {
 		case !ok && m.mayDial(slot, id):
-			m.refuse(&route{path: p, conn: c, peer: id}, slot)
+			m.acceptAgain(&route{path: p, conn: c, peer: id}, slot)
 		case ok && !p.Relay && !m.mayConnect(slot, id):
 			c.Close() // The views of both nodes differ.
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
-			c.Close()
+			m.answer(&route{path: p, conn: c, peer: id}, nil)
 		case p.Bulk && !m.carries(p, m.node(slot)):
 			m.bulk.put(id, c)
 		default:
-			m.accepted.put(acceptedKey{p, slot}, c) // in the order of acceptance
-			m.countAccepting(slot, id, 1)
-			m.wg.Go(func() {
-				m.acceptLink(&route{path: p, conn: c, peer: id}, slot)
-				m.countAccepting(slot, id, -1)
-			})
+			m.startAccepting(&route{path: p, conn: c, peer: id}, slot)
 		}
 	}
 }
@@ -51,30 +47,57 @@ func (m *Mesh) accept(p *Path) {
 // relayedProposal is the longest time that a connection through relays waits for the proposal of the peer while the link has another one.
 const relayedProposal = 5 * time.Second
 
-// refuse refuses a connection of a node that may dial: both nodes have dialed at the same time, this node leaves, or the peer
-// has lost the connection of the link. This node learns of such a loss from the answer to a ping or, if that does not arrive, from the
-// proposal over the new connection. Relays have no resets, so the proposal alone says it there. It waits for the proposal for half of
-// the answerTimeout, and for relayedProposal through relays.
-func (m *Mesh) refuse(r *route, slot int) {
+// acceptAgain handles a connection of a node that may dial, although its link has a connection or this node leaves: both nodes have dialed at
+// the same time, or the peer has lost the connection of the link. This node learns of such a loss from the answer to a ping or, if that does
+// not arrive, from the proposal over the new connection, which then replaces that of the link. Relays have no resets, so the proposal alone says
+// it there. It waits for the proposal for half of the answerTimeout, and for relayedProposal through relays.
+func (m *Mesh) acceptAgain(r *route, slot int) {
 	m.checkLink(slot)
 	m.reportRefusal(r)
-	l := m.peer(slot).link
-	if r.path.Bulk || l == nil || l.IsPending() {
-		r.conn.Close()
+	if r.path.Bulk && !m.carries(r.path, m.node(slot)) {
+		m.bulk.put(r.peer, r.conn) // beside a connection that may replace that of the link
 		return
 	}
-	timeout := m.answerTimeout() / 2
-	if r.path.Relay {
-		timeout = relayedProposal
+	if l := m.peer(slot).link; l == nil || l.IsPending() || l.IsOver() {
+		m.answer(r, l)
+		return
 	}
-	key := acceptedKey{r.path, slot}
+	r.unproposed = time.AfterFunc(m.proposalTimeout(r), func() { r.conn.Close() })
+	m.startAccepting(r, slot)
+}
+
+// proposalTimeout returns the longest time that a connection which this node does not need waits for the proposal of the peer.
+func (m *Mesh) proposalTimeout(r *route) time.Duration {
+	if r.path.Relay {
+		return relayedProposal
+	}
+	return m.answerTimeout() / 2
+}
+
+// answer reads the proposal of a connection that this node cannot use, and closes it: see [link.Common.Refuse]. l is the link to the peer, or nil.
+func (m *Mesh) answer(r *route, l *link.Link) {
+	if l != nil && l.IsPending() && !l.IsOver() {
+		r.conn.Close() // The peer will propose another one.
+		return
+	}
+	key := acceptedKey{r.path, r.peer}
 	m.accepted.put(key, r.conn)
 	m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(m.run, timeout)
+		ctx, cancel := context.WithTimeout(m.run, m.proposalTimeout(r))
 		defer cancel()
-		l.Refuse(ctx, r.conn)
+		m.common.Refuse(ctx, r.conn, l)
 		m.accepted.remove(key, r.conn)
 		r.conn.Close()
+	})
+}
+
+// startAccepting makes a link of an accepted connection beside other work.
+func (m *Mesh) startAccepting(r *route, slot int) {
+	m.accepted.put(acceptedKey{r.path, r.peer}, r.conn) // in the order of acceptance
+	m.countAccepting(slot, r.peer, 1)
+	m.wg.Go(func() {
+		m.acceptLink(r, slot)
+		m.countAccepting(slot, r.peer, -1)
 	})
 }
 
@@ -129,7 +152,7 @@ func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok 
 // acceptLink makes a link of an accepted connection as soon as the peer begins one. If the peer
 // closes the connection before that, it has not failed.
 func (m *Mesh) acceptLink(r *route, slot int) {
-	defer m.accepted.remove(acceptedKey{r.path, slot}, r.conn)
+	defer m.accepted.remove(acceptedKey{r.path, r.peer}, r.conn)
 	bulk := m.bulkBeside(r.path, m.node(slot))
 	r.why = chosenByPeer
 	if r.path.isLocal() {

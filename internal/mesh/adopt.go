@@ -100,16 +100,11 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	defer m.applying.Unlock()
 	m.mu.Lock()
 	pass := m.adoptLocked(v)
-	replaced := m.replaced
-	m.replaced = nil
 	m.mu.Unlock()
 	m.carryOut(pass)
 	m.reroute()
 	m.linkNeighbors()
 	m.logTopology(slog.LevelInfo, v.Size())
-	for _, l := range replaced {
-		m.engine.Forget(l) // No communicator of the new view refers to it.
-	}
 	return nil
 }
 

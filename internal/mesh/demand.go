@@ -44,6 +44,7 @@ const (
 var (
 	errNotPending = errors.New("mesh: the link is no longer pending")
 	errReplaced   = errors.New("mesh: another connection was made since")
+	errUnproposed = errors.New("mesh: the peer has not proposed the connection in time")
 )
 
 // addPending gives pending links to the nodes of the world, unless this node joins a formed world.
@@ -158,13 +159,13 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 		case <-ctx.Done():
 		}
 	})
-	if p.broken != nil && (m.isNear(p.node.ID) || p.brokenDirect) {
+	if l.Connections() > 0 && (m.isNear(p.node.ID) || p.brokenDirect) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
 		brief, stop := context.WithTimeout(ctx, m.answerTimeout())
 		refusal := m.refusal(brief, *p.node)
 		stop()
 		if refusal != nil {
-			failure := p.broken
+			failure := cmp.Or(p.broken, fmt.Errorf("%w: %w", transport.ErrPeerGone, refusal))
 			if errors.Is(refusal, transport.ErrIdentity) { // such as an expired certificate
 				failure = fmt.Errorf("%w, and dialing it again failed: %w", failure, refusal)
 			}
@@ -274,10 +275,13 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 		}
 	} else {
 		err = l.Accept(ctx, r.conn, cfg, func() error {
+			if r.unproposed != nil && !r.unproposed.Stop() {
+				return errUnproposed
+			}
 			if err := m.beginProposal(ctx, r, slot, l); err != nil {
 				return err
 			}
-			if !m.accepted.remove(acceptedKey{r.path, slot}, r.conn) {
+			if !m.accepted.remove(acceptedKey{r.path, r.peer}, r.conn) {
 				return errReplaced
 			}
 			return nil
@@ -390,7 +394,7 @@ func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool
 func (m *Mesh) awaitNeeded(ctx context.Context) {
 	m.mu.Lock()
 	links := m.linksLocked(func(p *peer) bool {
-		return !p.state.IsGone() && !p.hasStopped() && (p.link.IsPending() && p.link.IsNeeded() || p.link.IsDetaching())
+		return !p.state.IsGone() && !p.hasStopped() && p.link.IsPending() && p.link.IsNeeded()
 	})
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, max(neededMax, m.GoodbyeTimeout()))

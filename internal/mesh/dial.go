@@ -293,13 +293,17 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 }
 
 // dialBulk dials the path for bulk, beginning with the address at which the node has answered on
-// the main path. It returns nil if the node does not answer.
+// the main path. It returns nil if the node does not answer. Operations may wait while a connection is replaced, so that it is given less time.
 func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport.Conn {
 	addrs := slices.Clone(d.mesh.addrs(p, d.node))
 	if i := slices.Index(addrs, first); i > 0 {
 		addrs[0], addrs[i] = addrs[i], addrs[0]
 	}
-	c, addr, err := d.dialAddrs(ctx, p, addrs, addrTimeout)
+	limit := addrTimeout
+	if d.peer.broken != nil {
+		limit = d.mesh.answerTimeout()
+	}
+	c, addr, err := d.dialAddrs(ctx, p, addrs, limit)
 	if err != nil {
 		d.notTaken(ctx, p, addr, err)
 	}

@@ -20,9 +20,6 @@ import (
 // If this side has closed it, for example by closing the transport, that implies nothing about
 // the peer.
 func lossEvent(err error) membership.PeerEvent {
-	if errors.Is(err, link.ErrFramesLost) {
-		return membership.LinkReset
-	}
 	if errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed) {
 		return membership.LinkClosed
 	}
@@ -50,7 +47,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case !goodbye:
 		m.noteEndLocked(l)
 		if early && p.link == l {
-			m.clearLinkLocked(slot, kind == membership.LinkReset)
+			m.clearLinkLocked(slot)
 		}
 	}
 	m.mu.Unlock()
@@ -78,17 +75,12 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	}
 }
 
-// clearLinkLocked removes a lost link from its slot and starts to replace a required one. The peer counts lost frames, and so does the next
-// link.
-func (m *Mesh) clearLinkLocked(slot int, framesLost bool) {
+// clearLinkLocked removes a lost link from its slot and starts to replace a required one.
+func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
-	earlier := p.link
 	p.link, p.route, p.relaying = nil, nil, false
 	if p.onDemand {
 		m.addPendingLocked(slot)
-		if framesLost {
-			p.link.Follow(earlier)
-		}
 		if slot < m.self && m.isDialed(slot) && !m.closing {
 			p.link.Need(link.Joining)
 		}
@@ -227,15 +219,6 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 			}
 		}
 	}
-	if d.effects.Has(membership.ReportReset) {
-		m.replaced = append(m.replaced, p.link)
-		p.onDemand, p.route, p.broken = true, nil, nil
-		m.addPendingLocked(e.slot)
-		p.link.Follow(d.link)
-		if !m.closing && m.isNear(e.id) {
-			p.link.Need(link.Again) // The peer may not know of the loss.
-		}
-	}
 	switch e.kind {
 	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
 		p.report = cmp.Or(p.report, e.err)
@@ -309,12 +292,6 @@ func (m *Mesh) notify(d *decision) {
 	if d.effects.Has(membership.ReportLost) && m.cfg.Lost != nil {
 		m.cfg.Lost(d.node.ID, d.err)
 	}
-	if d.effects.Has(membership.ReportReset) {
-		m.log.Warn("frames of a node were lost, which ends its communicators", node, "reason", d.err)
-		if m.cfg.Reset != nil {
-			m.cfg.Reset(d.node.ID, d.err)
-		}
-	}
 	if d.effects.Has(membership.ReportLeft) && m.cfg.Left != nil {
 		m.cfg.Left(d.node.ID)
 	}
@@ -350,12 +327,12 @@ func (m *Mesh) failureLevel() slog.Level {
 
 // change returns the consequences of a decision for communicators.
 func (d *decision) change() engine.PeerChange {
-	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed || d.kind == membership.LinkReset)
+	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed)
 	c := engine.PeerChange{
 		Peer: d.slot, Link: d.link,
 		LinkEnded:  isLost || d.effects.Has(membership.EndOperations) && d.link != nil,
-		Everywhere: d.effects.Has(membership.RevokeComms), Reset: d.effects.Has(membership.ReportReset),
-		Trusted: d.effects.Has(membership.Trust) && d.link != nil,
+		Everywhere: d.effects.Has(membership.RevokeComms),
+		Trusted:    d.effects.Has(membership.Trust) && d.link != nil,
 	}
 	if c.Everywhere || d.effects.Has(membership.EndComms) && d.link != nil {
 		c.Err = d.err

@@ -9,29 +9,29 @@ import (
 // formerTick is the time between two attempts to release the connections to former neighbors.
 const formerTick = 250 * time.Millisecond
 
-// ReleaseFormer closes the connections to the nodes that are no neighbors in the adopted view, in a sparse topology with relays:
+// DisconnectFormer closes the connections to the nodes that are no neighbors in the adopted view, in a sparse topology with relays:
 // to neighbors of an earlier view, or of the view that this node was invited to. No frame is lost: their links
 // become pending, and the next frames go over relays. The caller knows that all nodes have adopted the view: a peer that
-// still took this node for its neighbor would dial it again. ReleaseFormer does not block. Connections are released when this
+// still took this node for its neighbor would dial it again. DisconnectFormer does not block. Connections are released when this
 // node has connections to all neighbors of the view, unless it adopts another view before.
-func (m *Mesh) ReleaseFormer() {
+func (m *Mesh) DisconnectFormer() {
 	if m.cfg.Topology.IsFull() || m.cfg.Relay == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if epoch := m.view.Epoch; !m.closing {
-		m.wg.Go(func() { m.releaseFormer(epoch) })
+		m.wg.Go(func() { m.disconnectFormer(epoch) })
 	}
 }
 
-func (m *Mesh) releaseFormer(epoch uint64) {
+func (m *Mesh) disconnectFormer(epoch uint64) {
 	tick := time.NewTicker(formerTick)
 	defer tick.Stop()
 	for {
 		links, isDone := m.formerLinks(epoch)
 		for _, l := range links {
-			l.Release()
+			l.Disconnect()
 		}
 		if isDone {
 			return

@@ -13,10 +13,10 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
-// TestReleaseFormer: nodes die, and the others get other neighbors. They release the connections to their former neighbors while they
+// TestDisconnectFormer: nodes die, and the others get other neighbors. They release the connections to their former neighbors while they
 // exchange messages on a communicator of the old view: all messages arrive, in order. Then each node has connections to its
 // neighbors alone, and the new view works.
-func TestReleaseFormer(t *testing.T) {
+func TestDisconnectFormer(t *testing.T) {
 	for _, name := range []string{"k-regular:4", "hypercube"} {
 		t.Run(name, func(t *testing.T) {
 			const n = 10
@@ -63,7 +63,7 @@ func TestReleaseFormer(t *testing.T) {
 				}
 				time.Sleep(numberPause * 10)
 				for _, slot := range slots {
-					w.meshes[slot].ReleaseFormer()
+					w.meshes[slot].DisconnectFormer()
 				}
 				all.Wait()
 				for rank, slot := range slots {

@@ -72,9 +72,6 @@ type Config struct {
 	Linked func(id membership.NodeID, up bool)
 	// Lost is called when this node has lost its own link to another node.
 	Lost func(id membership.NodeID, err error)
-	// Reset is called when frames between this node and another one were lost with a connection. Their
-	// communicators have ended on all ranks, and new ones can be made.
-	Reset func(id membership.NodeID, err error)
 	// Left is called when this node has received the goodbye of another node.
 	Left func(id membership.NodeID)
 	// Failed is called with the last rank of a node that this node or another one has lost. It
@@ -162,8 +159,7 @@ type Mesh struct {
 	// meanwhile.
 	lacksNeighbor atomic.Bool
 
-	watching *watchSlots  // of view; nil until it is needed
-	replaced []*link.Link // links that have lost frames, until the next view
+	watching *watchSlots // of view; nil until it is needed
 
 	required []int         // slots of the first view; see requiredSlots
 	dials    *dialLimit    // of the dials of Form
@@ -228,7 +224,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
-	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached}, func(l *link.Link) { m.wanted.add(l.Peer) })
+	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.wanted.init()
 	m.setNearLocked(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
@@ -286,9 +282,6 @@ func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config)
 // it the connections.
 func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) error {
 	cfg := link.Config{Relay: m.relayOver(r.path)}
-	if cfg.Relay != nil {
-		cfg.Keep = m.lacksNeighbor.Load
-	}
 	if bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
 	}

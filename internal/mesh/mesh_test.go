@@ -48,8 +48,7 @@ type world struct {
 	paths      func(rank int) []Path // replaces the paths over the transports
 	lost       func(id membership.NodeID, err error)
 	lostBy     func(rank int, id membership.NodeID) // replaces lost
-	reset      func(rank int, id membership.NodeID)
-	newest     func() membership.View // of the seed
+	newest     func() membership.View               // of the seed
 	meshes     []*Mesh
 	comms      []*engine.Comm
 	notes      []*notes
@@ -101,7 +100,7 @@ func (w *world) listen(rank int) {
 }
 
 func (w *world) config(rank int) Config {
-	paths := []Path{{Transport: w.transports[rank], Refuses: true}}
+	paths := []Path{{Transport: w.transports[rank]}}
 	if w.paths != nil {
 		paths = w.paths(rank)
 	}
@@ -109,19 +108,14 @@ func (w *world) config(rank int) Config {
 	if w.lostBy != nil {
 		lost = func(id membership.NodeID, _ error) { w.lostBy(rank, id) }
 	}
-	reset := func(id membership.NodeID, _ error) {
-		if w.reset != nil {
-			w.reset(rank, id)
-		}
-	}
 	var relay *Relay
 	if w.relays != nil {
 		relay = w.relays[rank]
 		paths = append(paths, relay.Path())
 	}
 	return Config{
-		Reset: reset, Relay: relay,
-		Self: w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
+		Relay: relay,
+		Self:  w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
 		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches, IdleTimeout: w.idle,
 		Topology: w.topology,

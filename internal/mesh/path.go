@@ -37,9 +37,6 @@ type Path struct {
 	// Relay makes this path carry all lanes of the links to nodes that are not neighbors in the topology, and
 	// no others. Its transport passes frames on over the links to neighbors.
 	Relay bool
-	// Refuses says that a dial to a process that has ended fails at once. Broken links to nodes
-	// with such a path are dialed again.
-	Refuses bool
 	// Pipes is the number of pipes of the bulk lane on a path with Bulk; 0 means 1.
 	Pipes int
 }
@@ -174,6 +171,8 @@ type PathInfo struct {
 	// Altered and Repeated count the frames of the peer over relays that this node has dropped: those that were altered or
 	// forged on their path, and those that had arrived before. They begin at 0 with each connection.
 	Altered, Repeated uint64
+	// Unacknowledged is that of the link: see [link.Link.Unacknowledged].
+	Unacknowledged int
 	// Purpose is a word for the reason of the connection; see [Mesh.purposeLocked]. It is "" if Pending.
 	Purpose string
 }
@@ -202,7 +201,7 @@ func (m *Mesh) EachPath(v membership.View) iter.Seq[*PathInfo] {
 				continue
 			}
 			if l := m.peers[slot].link; l != nil {
-				i.DeviceMemory = l.DeviceMemory()
+				i.DeviceMemory, i.Unacknowledged = l.DeviceMemory(), l.Unacknowledged()
 			}
 			i.addHops(routes, m.peers[slot].rank)
 			if !yield(&i) {
@@ -292,8 +291,11 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 		if watches == nil {
 			watches, routes = m.watchRanksLocked(), m.routesLocked()
 		}
-		i := p.route.info(rank, p.node.ID)
-		i.addHops(routes, p.rank)
+		var i PathInfo // zero while the connection is replaced
+		if p.route != nil {
+			i = p.route.info(rank, p.node.ID)
+			i.addHops(routes, p.rank)
+		}
 		t := p.link.Traffic()
 		list = append(list, trace.Link{
 			Rank: rank, Transport: i.BulkTransport, Purpose: m.purposeLocked(p, watches), Class: classNames[i.Class], Connections: p.link.Connections(),
@@ -305,6 +307,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 		}
 		last := &list[len(list)-1]
 		last.Stalls, last.Stalled = p.link.Stalls()
+		last.Unacknowledged = uint64(p.link.Unacknowledged())
 	}
 	return list
 }
@@ -314,7 +317,7 @@ var classNames = [...]string{transport.ClassUnknown: "", transport.ClassMemory: 
 // Dials returns the number of attempts to connect to other nodes, and of those that have failed.
 func (m *Mesh) Dials() (all, failed uint64) { return m.dialed.Load(), m.undialed.Load() }
 
-// linked yields the other nodes of a view with a link to this node, and their ranks in the
+// linked yields the other nodes of a view with a link to this node that has a connection, or had and needs one, and their ranks in the
 // view. It holds m.mu meanwhile.
 func (m *Mesh) linked(v membership.View) iter.Seq2[int, *peer] {
 	return func(yield func(int, *peer) bool) {
@@ -322,7 +325,11 @@ func (m *Mesh) linked(v membership.View) iter.Seq2[int, *peer] {
 		defer m.mu.Unlock()
 		for rank, n := range v.Nodes {
 			slot, ok := m.slotOfLocked(n.ID)
-			if ok && m.peers[slot].route != nil && !yield(rank, &m.peers[slot]) {
+			if !ok {
+				continue
+			}
+			p := &m.peers[slot]
+			if isReplaced := p.broken != nil && p.isPending(); (p.route != nil || isReplaced) && !yield(rank, p) {
 				return
 			}
 		}
@@ -384,6 +391,8 @@ type route struct {
 	why    string
 	// giveUp ends the proposal of the route, unless the link uses the connection already. It is set before the proposal begins.
 	giveUp context.CancelCauseFunc
+	// unproposed closes an accepted connection that the peer does not propose in time; nil if there is no limit.
+	unproposed *time.Timer
 }
 
 // isRelayed reports whether a route goes through relays. The route may be nil.

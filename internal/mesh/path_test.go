@@ -276,7 +276,7 @@ func TestNearListensLate(t *testing.T) {
 }
 
 // TestBulkLost: if the second connection of a link ends before Formed, the link is made again with
-// both connections. After Formed, that is the failure of a node.
+// both connections. After Formed, both connections are replaced, and operations go on.
 func TestBulkLost(t *testing.T) {
 	withPaths(t, []int{0, 1, 2}, func(w *multipath) {
 		made := make([][]Path, len(w.hosts))
@@ -301,10 +301,8 @@ func TestBulkLost(t *testing.T) {
 		w.wantPath(2, 0, "far", "bulk", true, "not on this host")
 		w.bulk.Crash(w.host(1))
 		for rank, err := range w.reduce(w.ranks()...) {
-			if err == nil {
-				t.Errorf("rank %d does not notice that bulk has failed", rank)
-			} else if rank == 1 && !strings.Contains(err.Error(), "bulk over bulk") {
-				t.Errorf("rank %d: %v, want an error that names the path", rank, err)
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
 			}
 		}
 	})

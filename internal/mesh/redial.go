@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
 )
 
 const (
@@ -31,37 +32,37 @@ func (m *Mesh) answerTimeout() time.Duration {
 }
 
 // linkDetached decides whether a link becomes pending again after the end of its connection; see
-// [link.Config]. It does if both sides have closed the connection. A link that broke does if it was pending before, and is dialed again
-// at once, unless the peer shares memory with this node, counts as gone, or has no path that tells whether its process has ended.
+// [link.Config]. It does if both sides have closed the connection. A link that broke does, and is dialed again
+// at once, unless the peer shares memory with this node, counts as gone, or only has silent paths: their connections end after a silence, or
+// with the process of the peer.
 func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep bool) {
 	defer m.unrelay(l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := &m.peers[l.Peer]
-	isRelayed := p.isRelayed()
+	isRelayed, isClosed, isMemory := p.isRelayed(), errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, link.ErrLost), l.MemorySharer() != nil
 	switch {
 	case p.link != l || l.Peer == m.self || !m.formed:
 		return link.NoPurpose, false
 	case err == nil: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
+		if isRelayed && m.isNear(p.node.ID) {
+			p.broken, p.brokenDirect = errNear, false
+		}
 		p.route, p.onDemand = nil, true
 		return link.NoPurpose, true
-	case m.closing || p.expected || !p.onDemand:
+	case m.closing && !l.IsNeeded() || p.expected || p.state.IsGone() || p.state == membership.PeerDoubted:
 		return link.NoPurpose, false
-	case l.MemorySharer() != nil || p.state.IsGone() || p.state == membership.PeerDoubted || !isRelayed && !m.refuses(*p.node):
+	case isMemory && !(isClosed && m.cfg.Relay != nil): // The process has ended, or closes this link alone: in a full topology nothing replaces it.
+		return link.NoPurpose, false
+	case !isRelayed && !isClosed && m.refusing(*p.node) == nil: // The process has ended, or was silent for too long.
 		return link.NoPurpose, false
 	}
-	p.broken, p.brokenDirect, p.route = err, !isRelayed, nil
-	if again = l.Purpose(); again == link.NoPurpose {
+	p.broken, p.brokenDirect, p.route, p.onDemand = err, !isRelayed, nil, true
+	if again = l.Purpose(); again == link.NoPurpose && (m.isNear(p.node.ID) || !isClosed) { // A former neighbor is dialed when it is needed.
 		again = link.Again
 	}
 	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)
 	return again, true
-}
-
-// reaches reports whether a path reaches a node from this host.
-func (m *Mesh) reaches(p *Path, n membership.Node) bool {
-	here := m.cfg.host()
-	return p.isOf(n) && (!p.isLocal() || here != "" && here == n.Host)
 }
 
 // host returns the host of this node.
@@ -70,50 +71,49 @@ func (cfg *Config) host() string {
 	return cfg.View.Nodes[rank].Host
 }
 
-// refuses reports whether this node has a path to another one with Path.Refuses.
-func (m *Mesh) refuses(n membership.Node) bool {
+// refusing returns a path on which a dial to a node fails at once if its process has ended, or nil.
+func (m *Mesh) refusing(n membership.Node) *Path {
 	for i := range m.cfg.Paths {
-		if p := &m.cfg.Paths[i]; p.Refuses && m.reaches(p, n) {
-			return true
+		if p := &m.cfg.Paths[i]; p.isOf(n) && !p.isLocal() && !p.capabilities().Silent {
+			return p
 		}
 	}
-	return false
+	return nil
 }
 
 // refusal returns an error if no process of a node listens any more, or the process refuses this node: all its addresses on the
-// first path with Path.Refuses refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
+// refusing path refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
 // of this host or of the network.
 func (m *Mesh) refusal(ctx context.Context, n membership.Node) (reason error) {
-	for i := range m.cfg.Paths {
-		p := &m.cfg.Paths[i]
-		if !p.Refuses || !m.reaches(p, n) {
-			continue
-		}
-		reason = errors.New("it has no address")
-		for _, addr := range m.addrs(p, n) {
-			for range handshakes {
-				c, err := p.Transport.Dial(ctx, addr, n.ID.String())
-				if err == nil {
-					c.Close()
-					return nil
-				}
-				if ctx.Err() != nil || isUnanswered(err) {
-					return nil //nolint:nilerr // It does not answer, which is no refusal.
-				}
-				if reason = err; !isBrokenHandshake(err) {
-					break
-				}
+	p := m.refusing(n)
+	if p == nil {
+		return nil
+	}
+	for _, addr := range m.addrs(p, n) {
+		for range handshakes {
+			c, err := p.Transport.Dial(ctx, addr, n.ID.String())
+			if err == nil {
+				c.Close()
+				return nil
+			}
+			if ctx.Err() != nil || isUnanswered(err) {
+				return nil //nolint:nilerr // It does not answer, which is no refusal.
+			}
+			if reason = err; !isBrokenHandshake(err) {
+				break
 			}
 		}
-		return reason
 	}
-	return nil
+	return reason
 }
 
 // isUnanswered reports whether a dial has failed without an answer from the address: it cannot be reached, or this host has no files or
 // ports left.
 func isUnanswered(err error) bool {
 	const windowsRefused = syscall.Errno(10061) // of Winsock
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		return true
+	}
 	number, ok := errors.AsType[syscall.Errno](err)
 	return ok && number != syscall.ECONNREFUSED && number != windowsRefused && !isReset(err)
 }

@@ -225,7 +225,7 @@ func (m *Mesh) linkNeighbors() {
 	}
 	m.mu.Unlock()
 	for _, l := range relayed {
-		l.Release()
+		l.Disconnect()
 	}
 	for _, l := range cutOff {
 		m.breakRelayed(l)

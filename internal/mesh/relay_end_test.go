@@ -18,8 +18,8 @@ func (w *world) swapped(i, j int) membership.View {
 	return next
 }
 
-// TestLostEndOverRelays: a node closes an idle connection through relays, and its last frames do not arrive at its peer. When the
-// node dials the peer again, the peer ends the old connection on its side.
+// TestLostEndOverRelays: a node closes a connection through relays, and its last frames do not arrive at its peer. The node dials the peer
+// again, since the peer has not acknowledged all frames, and the peer ends the old connection on its side.
 func TestLostEndOverRelays(t *testing.T) {
 	sparse(t, "k-regular:2", 6, func(w *world) {
 		var mu sync.Mutex
@@ -29,10 +29,10 @@ func TestLostEndOverRelays(t *testing.T) {
 			return func(_ membership.NodeID, f forward.Frame) []forward.Frame {
 				mu.Lock()
 				defer mu.Unlock()
-				if f.Source != idOf(0) || f.Destination != idOf(2) || f.Kind != forward.Data {
+				if f.Source != idOf(0) || f.Destination != idOf(2) {
 					return []forward.Frame{f}
 				}
-				if session == 0 {
+				if session == 0 && f.Kind == forward.Data {
 					session = f.Session
 				}
 				if drops && f.Session == session {
@@ -46,16 +46,11 @@ func TestLostEndOverRelays(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if !w.linkOf(0, 2).Detach() {
-			t.Fatal("the link is not idle")
-		}
-		time.Sleep(3 * delay) // The goodbyes have arrived at rank 2, and its own have not arrived at rank 0.
 		mu.Lock()
 		drops = true
 		mu.Unlock()
-		time.Sleep(timeout + interval)
-		if !w.linkOf(0, 2).IsPending() || w.linkOf(2, 0).IsPending() {
-			t.Fatal("rank 2 knows the end of the connection, or rank 0 does not")
+		if !w.linkOf(0, 2).Disconnect() {
+			t.Fatal("the connection is not released")
 		}
 		began := time.Now()
 		if err := w.exchange(0, 2); err != nil {
@@ -116,35 +111,6 @@ func TestNewNeighborsThatWait(t *testing.T) {
 			}
 		}
 		receive.Wait()
-		w.wantNoFailures()
-	})
-}
-
-// TestKeepsReleasedConnection: a former neighbor releases its connection to a node that has no connection to a new neighbor yet. The node keeps the
-// released connection, for a second at most.
-func TestKeepsReleasedConnection(t *testing.T) {
-	relayed(t, "k-regular:2", 6, func(w *world) {
-		w.form()
-		w.network.SetLink(w.host(0), w.host(2), sim.Link{Down: true}) // the new neighbor of rank 0
-		for _, m := range w.meshes {
-			w.adopt(m, w.swapped(1, 2))
-		}
-		time.Sleep(interval / 2)
-		w.meshes[1].ReleaseFormer()
-		time.Sleep(10 * delay)
-		if !w.linkOf(1, 0).IsDetaching() {
-			t.Fatal("rank 1 has not released the connection")
-		}
-		time.Sleep(time.Second / 2)
-		if w.linkOf(0, 1).IsDetaching() || w.linkOf(0, 1).IsPending() {
-			t.Error("rank 0 has not kept the connection")
-		}
-		time.Sleep(time.Second)
-		if !w.linkOf(0, 1).IsPending() || !w.linkOf(1, 0).IsPending() {
-			t.Error("the connection is kept for more than a second")
-		}
-		w.network.SetLink(w.host(0), w.host(2), sim.Link{Delay: delay})
-		time.Sleep(timeout)
 		w.wantNoFailures()
 	})
 }

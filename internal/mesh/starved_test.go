@@ -31,7 +31,7 @@ func TestSlowHandshakeOfBrokenLink(t *testing.T) {
 		var handshake atomic.Int64
 		w.watches = 1
 		w.paths = func(rank int) []Path {
-			return []Path{{Transport: starvedTransport{w.transports[rank], &handshake}, Refuses: true}}
+			return []Path{{Transport: starvedTransport{w.transports[rank], &handshake}}}
 		}
 		w.form()
 		time.Sleep(300 * time.Millisecond) // between two heartbeats

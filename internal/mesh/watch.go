@@ -111,7 +111,10 @@ func (m *Mesh) watch() {
 		case <-tick.C:
 			tick.Reset(untilMultiple(interval))
 			m.linkNeighbors()
-			w.check(m.watchedLinks(), time.Now())
+			ago, patience := w.check(m.watchedLinks(), time.Now())
+			for _, l := range m.allLinks() {
+				l.Tend(ago, patience)
+			}
 			if count%beatIntervals == 0 {
 				for _, l := range m.watcherLinks() {
 					l.Beat()
@@ -248,15 +251,28 @@ func (w *watcher) patience(gap time.Duration) time.Duration {
 	return w.timeout + min(lateFactor*w.late, w.timeout)
 }
 
-// check checks the links once. A link that was not watched before gets the whole timeout.
-func (w *watcher) check(links []*link.Link, now time.Time) {
+// allLinks returns the links to all peers.
+func (m *Mesh) allLinks() (links []*link.Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot := range m.peers {
+		if l := m.peers[slot].link; l != nil && slot != m.self {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// check checks the links once. It returns the time since the last check, without that in which this process was suspended, and its patience.
+// A link that was not watched before gets the whole timeout.
+func (w *watcher) check(links []*link.Link, now time.Time) (ago, patience time.Duration) {
 	// After a long gap this process itself was suspended, and silence is no fault of a peer.
 	gap := now.Sub(w.last)
 	stopped := gap > max(2*w.interval, w.timeout/2)
 	if stopped {
 		gap, w.late = 0, 0
 	}
-	patience := w.patience(gap)
+	patience = w.patience(gap)
 	watched := w.spare
 	for _, l := range links {
 		h, known := w.links[l]
@@ -285,4 +301,5 @@ func (w *watcher) check(links []*link.Link, now time.Time) {
 	}
 	clear(w.links)
 	w.links, w.spare, w.last = watched, w.links, now
+	return gap, patience
 }

@@ -368,7 +368,7 @@ func TestConnectionBecomesWatch(t *testing.T) {
 		calls := &watchCalls{of: make(map[[2]string]int)}
 		w.watches = 1
 		w.paths = func(rank int) []Path {
-			return []Path{{Transport: watching{w.transports[rank], rank, calls}, Refuses: true}}
+			return []Path{{Transport: watching{w.transports[rank], rank, calls}}}
 		}
 		w.form()
 		if err := w.exchange(0, 2); err != nil {

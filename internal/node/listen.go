@@ -127,7 +127,7 @@ func (n *Node) listenTCP() {
 		n.sockets.noteUnavailable(tcpName, err)
 		return
 	}
-	p := mesh.Path{Transport: t, Name: "tcp+tls", Encrypted: true, Refuses: true}
+	p := mesh.Path{Transport: t, Name: "tcp+tls", Encrypted: true}
 	if n.cfg.PlainBulk {
 		p.Name, p.Encrypted = "tcp", false
 	}

@@ -254,7 +254,7 @@ func (n *Node) link(ctx context.Context, v membership.View, world int, number ui
 		Self: n.ID(), View: v, World: world, Seed: n.Session.Seed(), Paths: n.paths, Relay: n.relay, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: links.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
-		IdleTimeout: n.cfg.LinkIdleTimeout, Reset: links.Reset, HandleView: n.Session.HandleView,
+		IdleTimeout: n.cfg.LinkIdleTimeout, HandleView: n.Session.HandleView,
 		Lost: links.Lost, Left: links.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 		Forming: func(missing func() []int) (stop func()) { return n.Session.WarnOfLinks(v, missing) },
 	})

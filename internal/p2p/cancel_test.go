@@ -40,7 +40,7 @@ func (o *owner) Spawn(f func()) { go f() }
 
 // newOwner returns an owner with the messages of two ranks, and the link to rank 1.
 func newOwner() (*owner, *link.Link) {
-	l, o := new(link.Link), &owner{early: func() {}, late: func() {}}
+	l, o := link.NewCommon(nil, link.Config{}, nil).NewPending(0), &owner{early: func() {}, late: func() {}}
 	o.messages = New(Config{Owner: o, Poller: &poll.Poller{Links: make([]*link.Link, 2), Active: new(atomic.Int64)}, Clock: clock{}, EagerMax: 10})
 	o.messages.Open([]*link.Link{nil, l}, NewRanks([]*link.Link{nil, l}))
 	return o, l

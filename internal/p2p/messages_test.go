@@ -20,7 +20,7 @@ func (clock) StampEnd(int64) int64 { return 2 }
 // TestRefused: the error of a refused message has its size and the size of the buffer.
 func TestRefused(t *testing.T) {
 	const long = math.MaxInt
-	l := new(link.Link)
+	l := link.NewCommon(nil, link.Config{}, nil).NewPending(0)
 	m := New(Config{Poller: &poll.Poller{}, Clock: clock{}})
 	m.Open([]*link.Link{nil, l}, NewRanks([]*link.Link{nil, l}))
 	s := &Send{messages: m, id: 5, rank: 1, typ: 5, size: long, done: make(chan struct{}, 1)}
@@ -52,7 +52,7 @@ func TestTraceAllocations(t *testing.T) {
 // TestSendWithoutReceive: a send that fails as no receive has begun is no call: the deadlock of other calls is found as long as none begins.
 func TestSendWithoutReceive(t *testing.T) {
 	m := New(Config{Poller: &poll.Poller{}, Clock: clock{}})
-	links := []*link.Link{new(link.Link)}
+	links := []*link.Link{link.NewCommon(nil, link.Config{}, nil).NewPending(0)}
 	m.Open(links, NewRanks(links))
 	long := Bytes(make([]byte, 1))
 	long.Received = true

@@ -17,16 +17,16 @@ type Send struct {
 	id       uint64
 	number   uint64 // see Wait.Number
 	background
-	rank     int
-	typ      uint8
-	order    uint32 // see Trace.Order
-	tag      int64
-	size     int
-	begun    int64 // by Config.Clock
-	transfer link.Transfer
+	rank  int
+	order uint32 // see Trace.Order
+	typ   uint8
 	// cancelled says that the context of the sender has ended and the communicator is about to be
 	// revoked: the result is the error of [Messages.Fail], even if the payload is sent before that.
 	cancelled bool
+	tag       int64
+	size      int
+	begun     int64 // by Config.Clock
+	transfer  link.Transfer
 	err       error
 	done      chan struct{} // receives one value when the Send has ended
 }

@@ -25,9 +25,9 @@ type World struct {
 	Topology topology.Topology
 	// Relays are mesh.Config.Relay, by rank, or nil.
 	Relays []*mesh.Relay
-	// Watches and IdleTimeout are those of mesh.Config.
-	Watches     int
-	IdleTimeout time.Duration
+	// Watches, IdleTimeout and HeartbeatTimeout are those of mesh.Config. There are no beats: HeartbeatTimeout bounds dials.
+	Watches                       int
+	IdleTimeout, HeartbeatTimeout time.Duration
 	// Linked has, by rank, functions that return the number of ranks that the rank is linked to; nexar.Local sets them,
 	// unless the list is empty.
 	Linked []func() int

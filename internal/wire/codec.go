@@ -23,7 +23,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides of a connection must have the same.
-const Version = 11
+const Version = 12
 
 // Limits of single fields, in bytes, for encoders and decoders.
 const (

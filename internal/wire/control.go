@@ -1,5 +1,7 @@
 package wire
 
+import "encoding/binary"
+
 // A Ping requests a Pong with the same Number, as a sign of life.
 type Ping struct {
 	Number uint64
@@ -47,7 +49,6 @@ const (
 	CauseFailed                     // a rank has lost Peer
 	CauseClosed                     // a rank closed the communicator during a call
 	CauseDeadlock                   // ranks wait for each other
-	CauseReset                      // frames between a rank and Peer were lost, and both are in the world
 	CauseLeft                       // a rank's call needed Peer, which has left
 	CauseRemoved                    // the seed has removed the receiver from the world
 	CauseExcluded                   // the program of Rank has removed the receiver from the world
@@ -130,39 +131,66 @@ func (x *Closed) Append(b []byte) []byte { return appendFrame(b, TypeClosed, x) 
 // ParseClosed decodes a [TypeClosed] frame.
 func ParseClosed(b []byte) (Closed, error) { return parseFrame[Closed](b) }
 
-// A Bye is the last frame of a pipe: its sender closes the link. A Bye of the bulk lane on the control
-// lane says that the sender has opened no pipe of the bulk lane and will not. A ByeAck, always on the
-// control lane, confirms that the receiver has read everything up to the Bye of Lane.
+// A Bye says that its sender leaves, and sends nothing more that needs an answer: the peer has read everything when it has read
+// this frame, the first Data bytes of numbered frames on the data lane, and Bulk bytes of payload on the bulk lane. Then it sends a
+// TypeByeAck. Bulk is 0 unless the connection lasts: otherwise the peer has acknowledged all payloads before.
 type Bye struct {
-	Lane Lane
-	// Idle says that the link stays: both sides close only its idle connection. It is false in a ByeAck.
-	Idle bool
+	Data, Bulk uint64
 }
 
-// byeIdle is added to the lane of a Bye if Idle is set.
-const byeIdle = 0x80
+// Append appends y to b.
+func (y *Bye) Append(b []byte) []byte { return appendFrame(b, TypeBye, y) }
 
-// Append appends y as a frame of type t, [TypeBye] or [TypeByeAck], to b.
-func (y *Bye) Append(b []byte, t Type) []byte {
-	lane := byte(y.Lane)
-	if y.Idle {
-		lane |= byeIdle
-	}
-	return append(b, byte(t), lane)
+// ParseBye decodes a [TypeBye] frame.
+func ParseBye(b []byte) (Bye, error) { return parseFrame[Bye](b) }
+
+// An Ack says that its sender has received, and handled, numbered frames of Control and Data bytes on the two lanes. It
+// is the answer to many frames.
+type Ack struct {
+	Control, Data uint64
 }
 
-// ParseBye decodes a [TypeBye] or [TypeByeAck] frame.
-func ParseBye(b []byte) (y Bye, err error) {
+// Append appends a to b.
+func (a *Ack) Append(b []byte) []byte {
+	b = append(b, byte(TypeAck))
+	b = binary.BigEndian.AppendUint64(b, a.Control)
+	return binary.BigEndian.AppendUint64(b, a.Data)
+}
+
+// ParseAck decodes a [TypeAck] frame.
+func ParseAck(b []byte) (Ack, error) {
 	d := body(b)
-	lane := d.u8()
-	y.Lane, y.Idle = Lane(lane&^byeIdle), lane&byeIdle != 0
-	switch err := d.finish(); {
-	case err != nil:
-		return Bye{}, err
-	case y.Lane >= Lanes || y.Idle && Type(b[0]) == TypeByeAck:
-		return Bye{}, errValue
-	}
-	return y, nil
+	a := Ack{Control: d.u64(), Data: d.u64()}
+	return a, d.finish()
+}
+
+// An Idle asks the peer to close the connection, which its sender does not need. Nothing is lost if both have read everything: its sender has
+// received the frames of an [Ack], and has sent SentData bytes on the data lane.
+type Idle struct {
+	Control, Data, SentData uint64
+}
+
+// Append appends i to b.
+func (i *Idle) Append(b []byte) []byte { return appendFrame(b, TypeIdle, i) }
+
+// ParseIdle decodes a [TypeIdle] frame.
+func ParseIdle(b []byte) (Idle, error) { return parseFrame[Idle](b) }
+
+// A Finished says that Grant is filled or withdrawn.
+type Finished struct {
+	Grant uint64
+}
+
+// Append appends f to b.
+func (f *Finished) Append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(append(b, byte(TypeFinished)), f.Grant)
+}
+
+// ParseFinished decodes a [TypeFinished] frame.
+func ParseFinished(b []byte) (Finished, error) {
+	d := body(b)
+	f := Finished{Grant: d.u64()}
+	return f, d.finish()
 }
 
 // A Gone reports that Node has left: its sender, or another node that has told the sender, has

@@ -44,12 +44,12 @@ func TestRevoke(t *testing.T) {
 	none := strings.Repeat("00", len(strings.ReplaceAll(aCallHex, " ", ""))/2)
 	checkFrame(t, revokeKind, &Revoke{Comm: 1, Cause: CauseClosed, Rank: 2, Length: 3},
 		"0d 0000000000000001 05 00000002 00000000"+none+none+"00000003 787878")
-	for cause, number := range map[Cause]string{CauseFailed: "04", CauseLeft: "08", CauseRemoved: "09", CauseExcluded: "0a"} {
+	for cause, number := range map[Cause]string{CauseFailed: "04", CauseLeft: "07", CauseRemoved: "08", CauseExcluded: "09"} {
 		checkFrame(t, revokeKind, &Revoke{Comm: 1, Cause: cause, Rank: 2, Peer: 3}, "0d 0000000000000001 "+number+" 00000002 00000003"+none+none+"00000000")
 	}
 	checkRefused(t, revokeKind, errValue,
 		"0d 0000000000000001 00 00000002 00000000"+none+none+"00000000",
-		"0d 0000000000000001 0b 00000002 00000000"+none+none+"00000000")
+		"0d 0000000000000001 0a 00000002 00000000"+none+none+"00000000")
 	checkRefused(t, revokeKind, errTooLong,
 		"0d 0000000000000001 01 00000002 00000000"+none+none+"00000401")
 }
@@ -121,14 +121,15 @@ func TestClosed(t *testing.T) {
 }
 
 var (
-	byeKind    = kindOf(TypeBye, func(y *Bye, b []byte) []byte { return y.Append(b, TypeBye) }, ParseBye)
-	byeAckKind = kindOf(TypeByeAck, func(y *Bye, b []byte) []byte { return y.Append(b, TypeByeAck) }, ParseBye)
+	byeKind      = kindOf(TypeBye, (*Bye).Append, ParseBye)
+	ackKind      = kindOf(TypeAck, (*Ack).Append, ParseAck)
+	idleKind     = kindOf(TypeIdle, (*Idle).Append, ParseIdle)
+	finishedKind = kindOf(TypeFinished, (*Finished).Append, ParseFinished)
 )
 
 func TestBye(t *testing.T) {
-	checkFrame(t, byeKind, &Bye{Lane: Control}, "0f 00")
-	checkFrame(t, byeKind, &Bye{Lane: Bulk}, "0f 02")
-	checkFrame(t, byeKind, &Bye{Lane: Data, Idle: true}, "0f 81")
-	checkFrame(t, byeAckKind, &Bye{Lane: Data}, "10 01")
-	checkRefused(t, byeKind, errValue, "0f 03", "0f ff")
+	checkFrame(t, byeKind, &Bye{Data: 0x0102030405060708, Bulk: 9}, "0f 0102030405060708 0000000000000009")
+	checkFrame(t, ackKind, &Ack{Control: 1, Data: 1 << 40}, "1c 0000000000000001 0000010000000000")
+	checkFrame(t, finishedKind, &Finished{Grant: 7}, "1d 0000000000000007")
+	checkFrame(t, idleKind, &Idle{Control: 1, Data: 2, SentData: 3}, "1e 0000000000000001 0000000000000002 0000000000000003")
 }

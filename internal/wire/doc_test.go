@@ -150,7 +150,7 @@ func TestDocNumbers(t *testing.T) {
 func TestDocLimits(t *testing.T) {
 	checkNames(t, rowsOf(t, "Limits", "Name"), map[string]int{
 		"Version": Version, "PreambleSize": PreambleSize, "FrameSizeMax": FrameSizeMax, "PayloadMax": PayloadMax,
-		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "TextMax": TextMax, "WaitsMax": WaitsMax, "ViewMessageMax": ViewMessageMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
+		"SegmentMax": SegmentMax, "BulkPipesMax": BulkPipesMax, "ResumeSize": ResumeSize, "GrantsMax": GrantsMax, "TextMax": TextMax, "WaitsMax": WaitsMax, "ViewMessageMax": ViewMessageMax, "HelloBytesMax": HelloBytesMax, "JoinBytesMax": JoinBytesMax,
 		"proofBytes": proofBytes, "textBytesMax": textBytesMax, "nameBytesMax": nameBytesMax, "addrBytesMax": addrBytesMax,
 		"addrsMax": addrsMax, "certificateBytesMax": certificateBytesMax, "signatureBytesMax": signatureBytesMax, "RemoteNameMax": RemoteNameMax, "TraceBytesMax": TraceBytesMax,
 	})
@@ -176,6 +176,8 @@ func TestDocFrames(t *testing.T) {
 		rowsOf(t, "Call", "Offset"), 0)
 	checkFields(t, "Preamble", func() any { return new(Preamble) }, func(f any) []byte { return f.(*Preamble).Append(nil) },
 		rowsOf(t, "The preamble", "Offset"), 2)
+	checkFields(t, "Resume", func() any { return new(Resume) }, func(f any) []byte { return f.(*Resume).Append(nil)[:ResumeSize-4] },
+		rowsOf(t, "Resume", "Offset"), 0)
 }
 
 // Every field of a message of remote calls has the offset in the document.

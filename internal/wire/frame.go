@@ -60,6 +60,10 @@ const (
 	TypeKey
 	TypeWritten
 	TypeLeaving
+	TypeBeat
+	TypeAck
+	TypeFinished
+	TypeIdle
 	typeEnd
 )
 
@@ -70,9 +74,10 @@ var sizes = [typeEnd]int{
 	TypeOfferGrant: 25, TypeOfferRefuse: 26,
 	TypeCredit: 6, TypePing: 9, TypePong: 9,
 	TypeQuery: 35, TypeWhere: 52, TypeRevoke: 90, TypeFailed: 46,
-	TypeBye: 2, TypeByeAck: 2, TypeSegment: 16, TypeClosed: 69,
+	TypeBye: 17, TypeByeAck: 1, TypeSegment: 32, TypeClosed: 69,
 	TypeReason: 22, TypeGone: 17, TypeAsk: 18, TypeWaits: 54,
-	TypeView: 5, TypeKey: 33, TypeWritten: 13, TypeLeaving: 17,
+	TypeView: 5, TypeKey: 33, TypeWritten: 21, TypeLeaving: 17,
+	TypeBeat: 1, TypeAck: 17, TypeFinished: 9, TypeIdle: 25,
 }
 
 const (

@@ -27,12 +27,21 @@ func kindOf[F any](typ Type, write func(*F, []byte) []byte, parse func([]byte) (
 	}
 }
 
+// bareKind returns the kind of a frame without fields.
+func bareKind(typ Type) kind {
+	return kindOf(typ, func(_ *struct{}, b []byte) []byte { return append(b, byte(typ)) }, func(b []byte) (f struct{}, err error) {
+		d := body(b)
+		return f, d.finish()
+	})
+}
+
 // kinds returns all types of frames.
 func kinds() []kind {
 	return []kind{
 		messageKind, offerKind, stepKind, stepOfferKind, stepGrantKind, offerGrantKind, offerRefuseKind,
-		creditKind, pingKind, pongKind, queryKind, whereKind, revokeKind, failedKind, byeKind, byeAckKind,
+		creditKind, pingKind, pongKind, queryKind, whereKind, revokeKind, failedKind, byeKind, bareKind(TypeByeAck),
 		segmentKind, closedKind, reasonKind, goneKind, askKind, waitsKind, viewKind, keyKind, writtenKind, leavingKind,
+		bareKind(TypeBeat), ackKind, finishedKind, idleKind,
 	}
 }
 

@@ -29,13 +29,10 @@ const (
 	// LossLeft: the peer has said goodbye to the node. The node repeats it to a seed that
 	// replaces the one that the peer has told.
 	LossLeft
-	// LossReset: frames between the two were lost, and the node can reach the peer. If both report it, the
-	// seed makes a view with the same nodes.
-	LossReset
 	lossEnd
 )
 
-// A JoinUnreachable reports that the node has lost Peer or frames of it, and the reason.
+// A JoinUnreachable reports that the node has lost Peer, and the reason.
 type JoinUnreachable struct {
 	Epoch uint64
 	Peer  [16]byte

@@ -83,7 +83,6 @@ func FuzzJoinReady(f *testing.F) { fuzzJoin(f, joinReadies...) }
 var joinUnreachables = []JoinMessage{
 	JoinUnreachable{Epoch: 1, Peer: id16(3), Text: "no answer from 10.0.0.1:7000"},
 	JoinUnreachable{Epoch: 2, Peer: id16(4), Kind: LossLeft, Text: "it has left"},
-	JoinUnreachable{Epoch: 2, Peer: id16(4), Kind: LossReset, Text: "frames were lost"},
 	JoinUnreachable{},
 }
 

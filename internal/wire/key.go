@@ -28,9 +28,10 @@ func ParseKey(b []byte) (Key, error) {
 	return k, d.finish()
 }
 
-// A Written reports that the next Length bytes of a transfer are in the memory of the receiver.
+// A Written reports that Length bytes of a transfer, from byte Offset on, are in the memory of the receiver.
 type Written struct {
 	Grant  uint64
+	Offset uint64
 	Length int
 }
 
@@ -38,12 +39,13 @@ type Written struct {
 func (w *Written) Append(b []byte) []byte {
 	b = append(b, byte(TypeWritten))
 	b = binary.BigEndian.AppendUint64(b, w.Grant)
+	b = binary.BigEndian.AppendUint64(b, w.Offset)
 	return binary.BigEndian.AppendUint32(b, uint32(w.Length))
 }
 
 // ParseWritten decodes a [TypeWritten] frame.
 func ParseWritten(b []byte) (Written, error) {
 	d := body(b)
-	w := Written{Grant: d.u64(), Length: d.length(SegmentMax)}
+	w := Written{Grant: d.u64(), Offset: d.u64(), Length: d.length(SegmentMax)}
 	return w, d.finish()
 }

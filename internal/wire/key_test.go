@@ -13,7 +13,7 @@ func TestKey(t *testing.T) {
 }
 
 func TestWritten(t *testing.T) {
-	checkFrame(t, writtenKind, &Written{Grant: 0x0102030405060708, Length: 0x00090a0b}, "19 0102030405060708 00090a0b")
-	checkFrame(t, writtenKind, &Written{Grant: 1<<64 - 1, Length: SegmentMax}, "19 ffffffffffffffff 00100000")
-	checkRefused(t, writtenKind, errTooLong, "19 0000000000000001 00100001")
+	checkFrame(t, writtenKind, &Written{Grant: 0x0102030405060708, Offset: 0x1112131415161718, Length: 0x00090a0b}, "19 0102030405060708 1112131415161718 00090a0b")
+	checkFrame(t, writtenKind, &Written{Grant: 1<<64 - 1, Length: SegmentMax}, "19 ffffffffffffffff 0000000000000000 00100000")
+	checkRefused(t, writtenKind, errTooLong, "19 0000000000000001 0000000000000000 00100001")
 }

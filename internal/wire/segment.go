@@ -6,23 +6,25 @@ import "encoding/binary"
 // take turns after each frame.
 const SegmentMax = 1 << 20
 
-// A Segment carries the next Length bytes of the transfer that the receiver has granted under
+// A Segment carries Length bytes, from byte Offset on, of the transfer that the receiver has granted under
 // the number Grant. The payload follows.
 //
-// The frame is padded to 16 bytes, so that a kernel that puts frame and payload into one page
+// The frame is padded to 32 bytes, so that a kernel that puts frame and payload into one page
 // copies the payload between addresses with the same alignment: if they differ by less than 16
 // bytes, many processors take ten times as long.
 type Segment struct {
 	Grant  uint64
+	Offset uint64
 	Length int
 }
 
-const segmentPad = 3
+const segmentPad = 11
 
 // Append appends s to b. The caller sends the payload after it.
 func (s *Segment) Append(b []byte) []byte {
 	b = append(b, byte(TypeSegment))
 	b = binary.BigEndian.AppendUint64(b, s.Grant)
+	b = binary.BigEndian.AppendUint64(b, s.Offset)
 	b = binary.BigEndian.AppendUint32(b, uint32(s.Length))
 	return append(b, make([]byte, segmentPad)...)
 }
@@ -31,6 +33,7 @@ func (s *Segment) Append(b []byte) []byte {
 func ParseSegment(b []byte) (s Segment, err error) {
 	d := body(b)
 	s.Grant = d.u64()
+	s.Offset = d.u64()
 	s.Length = d.length(SegmentMax)
 	d.zeros(segmentPad)
 	return s, d.finish()

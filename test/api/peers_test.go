@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/require"
@@ -79,5 +80,37 @@ func TestPeers(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestUnacknowledgedBytes: a node keeps short messages until the peer acknowledges them, and asks it to when the link is idle.
+func TestUnacknowledgedBytes(t *testing.T) {
+	nodes, _ := worldtest.JoinAll(t, 2, nexar.SeedConfig{}, nexar.Config{Transports: []string{"tcp"}, HeartbeatInterval: 20 * time.Millisecond})
+	comms := []*nexar.Comm{nodes[0].World(), nodes[1].World()}
+	kept := func() int { return nodes[0].Peers()[0].UnacknowledgedBytes }
+	most := 0
+	for most < 16<<10 { // A watcher may have asked for an acknowledgement just now.
+		worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+			x := make([]byte, 1<<10)
+			for range 64 {
+				if rank == 1 {
+					if _, err := nexar.Recv(t.Context(), c, x, 0, 0); err != nil {
+						return err
+					}
+				} else if err := nexar.Send(t.Context(), c, x, 1, 0); err != nil {
+					return err
+				}
+			}
+			if rank == 0 {
+				most = kept()
+			}
+			return nil
+		})
+	}
+	for kept() > 4<<10 {
+		if t.Context().Err() != nil {
+			t.Fatal(t.Context().Err())
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

@@ -13,22 +13,26 @@ import (
 	"github.com/nexar-go/nexar/internal/require"
 )
 
-// cutsVariable is the number of worlds of TestCuts, by default one of each topology.
+// cutsVariable is the number of worlds of TestCuts, by default one each of the first two kinds.
 const cutsVariable = "CUTS"
 
 // A cutTrial is a world of hosts with cut connections.
 type cutTrial struct {
-	topology      string
-	cuts          [cutKinds]int // of each kind
-	communicators int           // that have ended
-	passed        bool
+	kind   cutWorld
+	cuts   [cutKinds]int // of each kind
+	ended  int           // communicators
+	passed bool
 }
+
+// A cutWorld is a kind of worlds with cut connections.
+type cutWorld struct{ topology, transports string }
 
 // Kinds of cuts.
 const (
-	breakAll = iota // all connections of a pair
-	breakOne        // one socket of a pair
-	drop            // one of a pair sends nothing to the other
+	breakAll     = iota // all connections of a pair
+	breakOne            // one socket of a pair
+	drop                // one of a pair sends nothing to the other
+	breakAndDrop        // all connections of a pair, and then one sends nothing to the other, and the other nothing to it
 	cutKinds
 )
 
@@ -41,13 +45,13 @@ const (
 )
 
 // TestCuts: the connections of random pairs of living hosts break, or a single socket of them does, or one of the two sends nothing to the other
-// for a while. All results are right, no node is removed, and a communicator ends only to be followed by one of the same ranks.
+// for a while. All results are right, no node is removed, and no communicator ends.
 func TestCuts(t *testing.T) {
 	t.Parallel()
 	_, err := exec.LookPath("ss")
 	require.Have(t, "netns", err == nil, "the command ss of iproute2 is not installed")
-	topologies := cutTopologies()
-	count, long := len(topologies), os.Getenv(cutsVariable)
+	kinds := cutWorlds()
+	count, long := 2, os.Getenv(cutsVariable)
 	if long != "" {
 		if count, err = strconv.Atoi(long); err != nil || count < 1 {
 			t.Fatalf("%s=%q, want a number", cutsVariable, long)
@@ -55,8 +59,8 @@ func TestCuts(t *testing.T) {
 	}
 	var all []cutTrial
 	for i := range count {
-		k := cutTrial{topology: topologies[i%len(topologies)]}
-		k.passed = t.Run(fmt.Sprintf("%d/%s", i+1, k.topology), k.run)
+		k := cutTrial{kind: kinds[i%len(kinds)]}
+		k.passed = t.Run(fmt.Sprintf("%d/%s,%s", i+1, k.kind.topology, k.kind.transports), k.run)
 		all = append(all, k)
 		if long != "" && len(all)%10 == 0 {
 			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", len(all), count)
@@ -69,11 +73,16 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-func cutTopologies() []string { return []string{"full", "k-regular:2"} }
+func cutWorlds() []cutWorld {
+	return []cutWorld{
+		{"full", "tcp"}, {"k-regular:2", "tcp"}, {"full", "tcp,quic"}, {"k-regular:2", "tcp,quic"}, {"k-regular:4", "tcp"}, {"hypercube", "tcp,quic"},
+		{"full", "quic"}, {"k-regular:2", "quic"},
+	}
+}
 
 func (k *cutTrial) run(t *testing.T) {
 	c := newCluster(t, cutHosts, ipv4, func(*network, int) []string {
-		return []string{"NEXAR_TOPOLOGY=" + k.topology, "NEXAR_TRANSPORTS=tcp"}
+		return []string{"NEXAR_TOPOLOGY=" + k.kind.topology, "NEXAR_TRANSPORTS=" + k.kind.transports}
 	})
 	c.join()
 	running := make([]<-chan result, cutHosts)
@@ -95,6 +104,10 @@ func (k *cutTrial) run(t *testing.T) {
 			}
 		case drop:
 			c.dropPackets(a, b)
+		case breakAndDrop:
+			c.breakSockets(a, b, "")
+			c.dropPackets(a, b)
+			c.dropPackets(b, a)
 		}
 		if isCut {
 			k.cuts[kind]++
@@ -114,9 +127,11 @@ func (k *cutTrial) run(t *testing.T) {
 				t.Errorf("rank %d of %d has become rank %d of %d", rank, cutHosts, e.Rank, e.Size)
 			}
 		}
-		k.communicators = max(k.communicators, len(r.Epochs)-1)
+		k.ended = max(k.ended, len(r.Epochs)-1)
 	}
-	t.Logf("after %d cuts, %d communicators have ended", cutsEach, k.communicators)
+	if k.ended > 0 {
+		t.Errorf("after %d cuts, %d communicators have ended, want none", cutsEach, k.ended)
+	}
 }
 
 // diagnose prints the sockets of all hosts and the goroutines of all ranks, if the test has failed.
@@ -165,19 +180,17 @@ func (c *cluster) dropPackets(a, b int) {
 // cutsReport returns the report of "make cuts".
 func cutsReport(all []cutTrial) string {
 	text := fmt.Sprintf(`Connections between random pairs of %d living hosts are cut %d times in each world, in the middle of verified
-all-to-alls of 8 kB over TCP/TLS: all connections of a pair break, or one socket of them (ss -K), or one host sends nothing to the other for
-300 ms (a black hole in its routes); printed by "make cuts".
+all-to-alls of 8 kB: all TCP connections of a pair break, or one socket of them (ss -K), or one host sends nothing to the other for
+300 ms (a black hole in its routes), or all break and then each of the two hosts sends nothing for 300 ms in turn; printed by "make cuts".
 %s
 
-A world has failed if an element is wrong, a rank hangs, fails or is removed, or a communicator is followed by one of other ranks.
-A communicator ends, and is followed by one of the same ranks, if bytes were lost with a connection.
+A world has failed if an element is wrong, a rank hangs, fails or is removed, or a communicator has ended.
 
 `, cutHosts, cutsEach, machine())
-	for _, topology := range cutTopologies() {
-		var sum cutTrial
-		worlds, failed := 0, 0
+	for _, kind := range cutWorlds() {
+		sum, worlds, failed := cutTrial{}, 0, 0
 		for _, k := range all {
-			if k.topology != topology {
+			if k.kind != kind {
 				continue
 			}
 			worlds++
@@ -187,10 +200,10 @@ A communicator ends, and is followed by one of the same ranks, if bytes were los
 			for kind, n := range k.cuts {
 				sum.cuts[kind] += n
 			}
-			sum.communicators += k.communicators
+			sum.ended += k.ended
 		}
-		text += fmt.Sprintf("%-12s %d worlds, %d failed; %d times broken, %d sockets broken, %d times without packets; %d communicators ended\n",
-			topology, worlds, failed, sum.cuts[breakAll], sum.cuts[breakOne], sum.cuts[drop], sum.communicators)
+		text += fmt.Sprintf("%-12s %-9s %d worlds, %d failed; %d times broken, %d sockets broken, %d times without packets, %d times both; %d communicators ended\n",
+			kind.topology, kind.transports, worlds, failed, sum.cuts[breakAll], sum.cuts[breakOne], sum.cuts[drop], sum.cuts[breakAndDrop], sum.ended)
 	}
 	return text
 }

@@ -212,32 +212,33 @@ func plainBit(plain bool) int {
 }
 
 // While the network drops the data of a rank, the ranks wait for each other. The status of the
-// cluster names the link with the unsent bytes and reports no cycle. The session with the seed
-// uses QUIC.
+// cluster names the link with the unsent bytes and reports no cycle. The ranks go on when the network does.
 func TestStatusNamesLink(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=tcp,quic"} })
+	c := newCluster(t, 3, ipv4, func(*network, int) []string {
+		return []string{"NEXAR_TRANSPORTS=tcp,quic", "NEXAR_HEARTBEAT_TIMEOUT_SECS=60"}
+	})
 	c.join()
 	rules := func(rules string) {
 		t.Helper()
-		_, err := c.hosts[0].try(rules, "nft", "-f", "-")
+		_, err := c.hosts[2].try(rules, "nft", "-f", "-")
 		require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 	}
 	rules(`table inet nexar {
 		chain in {
 			type filter hook input priority 0;
-			ip saddr ` + c.hosts[1].v4.String() + ` meta l4proto tcp drop
+			ip saddr ` + c.hosts[1].v4.String() + ` drop
 		}
 	}`)
 	running := make([]<-chan result, len(c.ranks))
 	for rank, w := range c.ranks {
 		running[rank] = w.start(command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3})
 	}
-	want := "data of rank 1 for rank 0 in flight"
+	want := "data of rank 1 for rank 2 in flight"
 	var text string
 	for limit := time.Now().Add(10 * time.Second); !strings.Contains(text, want) && time.Now().Before(limit); {
 		time.Sleep(500 * time.Millisecond)
-		r := c.ranks[2].do(command{Do: "status"})
+		r := c.ranks[0].do(command{Do: "status"})
 		mustSucceed(t, []result{r})
 		text = r.Text
 	}
@@ -246,6 +247,22 @@ func TestStatusNamesLink(t *testing.T) {
 	}
 	rules("delete table inet nexar")
 	mustSucceed(t, awaitAll(c.ranks, running))
+}
+
+// TestPathDies: the network drops all TCP packets of a rank for good, and the connections of its links move to QUIC. No operation ends.
+func TestPathDies(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=tcp,quic"} })
+	c.join()
+	mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}))
+	_, err := c.hosts[0].try(`table inet nexar {
+		chain in {
+			type filter hook input priority 0;
+			ip saddr `+c.hosts[1].v4.String()+` meta l4proto tcp drop
+		}
+	}`, "nft", "-f", "-")
+	require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
+	mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}))
 }
 
 // Loss does not delay the notice of a killed rank.

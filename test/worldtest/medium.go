@@ -210,7 +210,7 @@ func (m Medium) form(ctx context.Context, n int, cfg nexar.Config) (*World, erro
 	w := &World{Nodes: s.view.Nodes, end: s.end}
 	w.network = &testhook.World{
 		View: s.view, Paths: s.paths, Cost: m.Cost, Pools: make([]*bufpool.Pool, n), Linked: make([]func() int, n),
-		Topology: m.topology, Watches: m.watches, IdleTimeout: m.idle,
+		Topology: m.topology, Watches: m.watches, IdleTimeout: m.idle, HeartbeatTimeout: 10 * time.Second,
 	}
 	if err := m.addRelays(w.network); err != nil {
 		return nil, errors.Join(err, w.Close())

@@ -47,11 +47,7 @@ func inFakeTimeOver(t *testing.T, n int, configure func(Medium) Medium, f func(t
 		restore := sim.Link{Delay: time.Millisecond, Rate: 100_000_000}
 		network := sim.New(sim.Config{Delay: restore.Delay, Rate: restore.Rate, Window: 4 << 20})
 		slow := Medium{Name: "slow", Cost: cost.QUIC(), listen: func(n int) (nodeSet, error) {
-			s, err := listenOn(network, n)
-			for _, of := range s.paths {
-				of[0].Refuses = true
-			}
-			return s, err
+			return listenOn(network, n)
 		}}
 		f(t, configure(slow).World(t, n, nexar.Config{}), network, restore)
 	})

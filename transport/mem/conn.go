@@ -53,7 +53,7 @@ func (c *conn) Done() <-chan struct{} { return c.done }
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, MemorySharer: c, RemoteMemory: c}
+	return transport.Capabilities{Locality: transport.SameProcess, Class: transport.ClassMemory, MemorySharer: c, RemoteMemory: c, Lasting: true}
 }
 
 // OpenPipe implements [transport.Conn]. It blocks while maxBacklog pipes wait for

@@ -97,7 +97,7 @@ func (t *Transport) Addr() string { return t.end.addr }
 
 // Capabilities implements [transport.Capable].
 func (t *Transport) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Class: transport.ClassQUIC, FileUser: t}
+	return transport.Capabilities{Class: transport.ClassQUIC, Silent: true, FileUser: t}
 }
 
 // OutOfFiles implements [transport.FileUser]. It also covers the transport that shares

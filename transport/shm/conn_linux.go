@@ -85,7 +85,7 @@ func (c *conn) ProcessTime() (used time.Duration, ok bool) {
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory, LargeOpener: c, MemorySharer: c}
+	return transport.Capabilities{Locality: transport.SameHost, Class: transport.ClassMemory, LargeOpener: c, MemorySharer: c, Lasting: true}
 }
 
 // OpenPipe implements transport.Conn. It blocks while backlogMax pipes wait for the peer to

@@ -40,10 +40,9 @@ func TestHostileNumbers(t *testing.T) {
 		"the peer has 1 bytes for grant 3, and 0 were sent": {Last: 3, Grants: []Progress{{3, 1}}},
 		"with grant 4 after grant 0, and 3 as the last":     {Last: 3, Grants: []Progress{{4, 0}}},
 		"with grant 2 after grant 2, and 3 as the last":     {Last: 3, Grants: []Progress{{2, 0}, {2, 0}}},
-		"with 65537 grants, want at most 65536":             {Last: 3, Grants: make([]Progress, GrantsMax+1)},
 	} {
 		delivered, err := r.Resume(&o)
-		if expect(t, err, want); len(delivered) > 0 || r.Open() != 1 {
+		if expect(t, err, want); len(delivered) > 0 || len(r.All()) != 1 {
 			t.Errorf("%s: the transfer is delivered", want)
 		}
 	}
@@ -53,24 +52,6 @@ func expect(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
-	}
-}
-
-// The number of open grants is bounded, and a finished one makes room.
-func TestGrantsMax(t *testing.T) {
-	var g Grants
-	list := make([]Grant, GrantsMax+1)
-	for i := range GrantsMax {
-		if !g.Add(&list[i], 1) {
-			t.Fatalf("no grant %d", i)
-		}
-	}
-	if last := &list[GrantsMax]; g.Add(last, 1) || !g.Arrived(&list[5], 1) || !g.Add(last, 1) || last.ID() != GrantsMax+1 {
-		t.Error("too many grants, or no room after one was filled")
-	}
-	var o Opening
-	if g.State(&o); len(o.Grants) != GrantsMax || o.checkGrants() != nil {
-		t.Errorf("an opening with %d grants: %v", len(o.Grants), o.checkGrants())
 	}
 }
 
@@ -87,10 +68,20 @@ func TestResumeTransfers(t *testing.T) {
 	}
 	delivered, err := s.Resume(&Opening{Last: 4, Grants: []Progress{{1, 2}, {3, 8}, {4, 6}}})
 	must(t, err)
-	if len(delivered) != 1 || delivered[0] != &list[1] || list[0].Sent() != 2 || list[2].Sent() != 8 || list[3].Sent() != 6 || list[4].Sent() != 0 || s.Open() != 4 {
+	if len(delivered) != 1 || delivered[0] != &list[1] || list[0].Sent() != 2 || list[2].Sent() != 8 || list[3].Sent() != 6 || list[4].Sent() != 0 || len(s.All()) != 4 {
 		t.Errorf("%d delivered; offsets %d %d %d %d", len(delivered), list[0].Sent(), list[2].Sent(), list[3].Sent(), list[4].Sent())
 	}
-	if s.Finished(1) != &list[0] || s.Finished(1) != nil || s.Recall(&list[0]) || !s.Recall(&list[2]) || s.Finished(3) != nil {
+	finished := func(grant uint64) *Transfer {
+		got, err := s.Finished(grant)
+		must(t, err)
+		return got
+	}
+	if finished(1) != &list[0] || finished(1) != nil || s.Recall(&list[0]) || !s.Recall(&list[2]) || finished(3) != nil {
 		t.Error("a finished or recalled transfer was still there")
+	}
+	for _, grant := range []uint64{0, 6} {
+		if _, err := s.Finished(grant); err == nil {
+			t.Errorf("the peer has finished grant %d, and the last one used is 5: want an error", grant)
+		}
 	}
 }

@@ -63,6 +63,8 @@
 //     repeated proposal.
 //   - The peer acknowledges bytes before the write returns, or has received bytes of a write that has failed. What was handed to a
 //     writer counts as sent.
+//   - A connection breaks within a frame, and the peer sends other bytes at the same position over the next one. No frame is handled
+//     twice, and the receiver has kept nothing of the first bytes to compare.
 //   - A writer of an earlier connection still reads a buffer while the next connection repeats and acknowledges the same bytes. A
 //     buffer that it can hold is never written again.
 //   - A connection breaks between the payload and the report that a grant is finished. The next opening does not list the grant.

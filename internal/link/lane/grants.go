@@ -6,10 +6,6 @@ import (
 	"slices"
 )
 
-// GrantsMax bounds the open grants of a link, and so the length of an opening and the work for it. A caller that needs more
-// waits until one is finished.
-const GrantsMax = 1 << 16
-
 // Progress is the part of an opening about an open grant: the peer has received the first Got bytes.
 type Progress struct {
 	Grant uint64
@@ -36,17 +32,23 @@ type Grants struct {
 	open []*Grant // by their numbers, ascending
 }
 
-// Add opens a grant for size bytes. It reports false if GrantsMax are open. The caller announces the grant by a numbered
-// frame.
-func (s *Grants) Add(g *Grant, size int) (ok bool) {
-	if len(s.open) == GrantsMax {
-		return false
-	}
+// Add opens a grant for size bytes. The caller announces it by a numbered frame.
+func (s *Grants) Add(g *Grant, size int) {
 	s.last++
 	g.id, g.size, g.got = s.last, size, 0
 	s.open = append(s.open, g)
-	return true
 }
+
+// Find returns an open grant, or nil.
+func (s *Grants) Find(id uint64) *Grant {
+	if i, ok := s.index(id); ok {
+		return s.open[i]
+	}
+	return nil
+}
+
+// All returns the open grants. The caller does not change the list.
+func (s *Grants) All() []*Grant { return s.open }
 
 // Withdraw closes a grant. It reports whether the grant was open.
 func (s *Grants) Withdraw(g *Grant) (wasOpen bool) {

@@ -70,8 +70,11 @@ func (w *world) readFrame(e *end, b []byte) bool {
 		if b[0] == frameAck {
 			w.must(h.out.Ack(v))
 			w.checkEnd(l)
-		} else if t := l.transfers.Finished(v); t != nil {
-			w.delivered(l, t)
+		} else {
+			t, err := l.transfers.Finished(v)
+			if w.must(err); t != nil {
+				w.delivered(l, t)
+			}
 		}
 		return true
 	case frameNote, frameAnnounce, frameBye:

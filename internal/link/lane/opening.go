@@ -48,9 +48,6 @@ type Opening struct {
 
 // checkGrants returns an error if the list of grants is not one.
 func (o *Opening) checkGrants() error {
-	if len(o.Grants) > GrantsMax {
-		return fmt.Errorf("lane: an opening with %d grants, want at most %d", len(o.Grants), GrantsMax)
-	}
 	before := uint64(0)
 	for _, p := range o.Grants {
 		if p.Grant <= before || p.Grant > o.Last {

@@ -3,14 +3,17 @@ package lane
 import (
 	"fmt"
 	"slices"
+	"sync"
 )
 
 const (
-	// chunkMin and chunkMax bound the buffers of an Out, except for frames that are longer.
-	chunkMin, chunkMax = 1 << 10, 64 << 10
-	// sparesMax bounds the buffers that wait for reuse, in bytes.
-	sparesMax = 256 << 10
-	// idleMax is the largest buffer that Trim keeps.
+	// chunkMin is the length of the first buffer of an Out. Each is twice as long as the one before, up to large.
+	chunkMin = 1 << 10
+	// large is the length of buffers that are reused: a frame with the longest payload.
+	large = 65 << 10
+	// sparesMax is the number of large buffers that an Out keeps for itself: what is sent between two acknowledgements.
+	sparesMax = 4
+	// idleMax is the number of bytes that Trim copies to free their buffers.
 	idleMax = 4 << 10
 )
 
@@ -22,10 +25,9 @@ const (
 // buffer is reused only if no writer can hold it. After Resume the writer of the earlier connection may still hold bytes. It
 // must not call Wrote. Wrote is not called after a failed write either: Resume says what has arrived.
 type Out struct {
-	tail   chunk   // to which frames are appended
-	older  []chunk // the oldest first
-	spares [][]byte
-	spare  int // bytes of spares
+	tail   chunk    // to which frames are appended
+	older  []chunk  // the oldest first
+	spares [][]byte // large buffers, the latest last: the caches of the processor may still have it
 
 	acked   uint64 // the peer has received the bytes before
 	written uint64 // of the current connection; less than acked if the peer is faster than the return of a write
@@ -36,6 +38,8 @@ type Out struct {
 	transient []byte // frames of the current connection
 	passed    int    // bytes of transient that are written
 	lent      int    // bytes of transient that Next has returned
+
+	shared *Buffers // may be nil
 
 	writing bool // between Next and Wrote
 	lasting bool
@@ -59,37 +63,58 @@ func (o *Out) Buffer(n int) []byte {
 	return o.grow(n)
 }
 
+// Buffers are large buffers for the lanes of a node, which [Out.Share] them.
+type Buffers struct{ pool sync.Pool }
+
+func (b *Buffers) get() []byte {
+	if b != nil {
+		if a, ok := b.pool.Get().(*[large]byte); ok {
+			return a[:0]
+		}
+	}
+	return make([]byte, 0, large)
+}
+
+func (b *Buffers) put(a []byte) {
+	if b != nil {
+		b.pool.Put((*[large]byte)(a[:large]))
+	}
+}
+
+// Share makes the lane share buffers with others.
+func (o *Out) Share(b *Buffers) { o.shared = b }
+
 // grow begins a chunk with room for n bytes.
 func (o *Out) grow(n int) []byte {
-	size := max(chunkMin, min(2*cap(o.tail.bytes), chunkMax))
+	size := max(n, chunkMin, min(2*cap(o.tail.bytes), large))
 	if len(o.tail.bytes) > 0 {
 		o.older = append(o.older, o.tail)
 	} else {
 		o.recycle(o.tail)
 	}
 	var b []byte
-	for i, s := range o.spares {
-		if cap(s) >= n {
-			last := len(o.spares) - 1
-			b, o.spares[i], o.spares[last] = s, o.spares[last], nil
-			o.spares, o.spare = o.spares[:last], o.spare-cap(b)
-			break
-		}
-	}
-	if b == nil {
-		b = make([]byte, 0, max(n, size))
+	switch last := len(o.spares) - 1; {
+	case size <= large/2 || size > large: // Each size below large is used once.
+		b = make([]byte, 0, size)
+	case last >= 0:
+		b, o.spares = o.spares[last], o.spares[:last]
+	default:
+		b = o.shared.get()
 	}
 	o.tail = chunk{bytes: b, start: o.end}
 	return b
 }
 
-// recycle keeps the buffer of a chunk for reuse, unless a writer can hold it or there are enough. The writer of the current
-// connection holds the chunk with the byte at written.
+// recycle keeps a large buffer for reuse, unless a writer can hold it. The writer of the current connection holds the chunk
+// with the byte at written.
 func (o *Out) recycle(c chunk) {
 	isFree := !c.held && (!o.writing || c.end() <= o.written)
-	if n := cap(c.bytes); isFree && n > 0 && o.spare+n <= sparesMax {
+	switch {
+	case !isFree || cap(c.bytes) != large:
+	case len(o.spares) < sparesMax:
 		o.spares = append(o.spares, c.bytes[:0])
-		o.spare += n
+	default:
+		o.shared.put(c.bytes)
 	}
 }
 
@@ -162,15 +187,28 @@ func (o *Out) Wrote(n int) error {
 	return nil
 }
 
-// Direct notes that the connection has taken a numbered frame of n bytes from other memory, behind all others. It is for
-// lasting connections.
-func (o *Out) Direct(n int) {
-	if !o.lasting || o.written != o.end {
-		panic("lane: a frame that is not kept, on a connection that may end or behind frames that wait")
+// Direct is Commit for a frame that the connection has taken from other memory, behind all others. The caller has appended its
+// beginning to the result of Buffer; payload follows, and more.
+func (o *Out) Direct(b, payload []byte, more [][]byte) {
+	if o.writing || o.HasNext() {
+		panic("lane: a frame was written before those that wait")
 	}
-	o.end += uint64(n)
+	if o.lasting { // Nothing is kept.
+		o.end += uint64(len(b) - len(o.tail.bytes) + len(payload))
+		for _, p := range more {
+			o.end += uint64(len(p))
+		}
+	} else {
+		b = append(b, payload...)
+		for _, p := range more {
+			b = append(b, p...)
+		}
+		o.Commit(b)
+	}
 	o.written, o.batch, o.high = o.end, o.end, max(o.high, o.end)
-	o.release(o.end)
+	if o.lasting {
+		o.release(o.end)
+	}
 }
 
 // Lasting sets whether the current connection lasts as long as the process of the peer. Then written bytes count as acknowledged, and
@@ -203,7 +241,7 @@ func (o *Out) release(position uint64) {
 	if position < o.end || o.writing || o.written < o.end {
 		return
 	}
-	if o.tail.held || cap(o.tail.bytes) > sparesMax {
+	if o.tail.held || cap(o.tail.bytes) > large {
 		o.tail = chunk{}
 	}
 	o.tail.bytes, o.tail.start = o.tail.bytes[:0], o.end
@@ -231,6 +269,15 @@ func (o *Out) Resume(position uint64) error {
 	return nil
 }
 
+// Written returns the position up to which the current connection has taken the frames.
+func (o *Out) Written() uint64 { return o.written }
+
+// Waiting returns the number of bytes of numbered frames that are to be written.
+func (o *Out) Waiting() int { return int(o.end - o.written) }
+
+// HasNext reports whether there is something to write.
+func (o *Out) HasNext() bool { return o.written < o.end || len(o.transient) > o.passed }
+
 // Position returns the end of the frames that were appended.
 func (o *Out) Position() uint64 { return o.end }
 
@@ -240,9 +287,12 @@ func (o *Out) Acked() uint64 { return o.acked }
 // Kept returns the number of bytes that wait for an acknowledgement or to be written.
 func (o *Out) Kept() int { return int(o.end - o.acked) }
 
+// Transients returns the number of bytes of transient frames that are to be written.
+func (o *Out) Transients() int { return len(o.transient) - o.passed }
+
 // Memory returns the size of all buffers.
 func (o *Out) Memory() int {
-	n := o.spare + cap(o.transient) + cap(o.tail.bytes)
+	n := cap(o.transient) + cap(o.tail.bytes) + len(o.spares)*large
 	for _, c := range o.older {
 		n += cap(c.bytes)
 	}
@@ -251,14 +301,25 @@ func (o *Out) Memory() int {
 
 // Trim frees the buffers that an idle lane does not need. The caller calls it now and then.
 func (o *Out) Trim() {
-	o.spares, o.spare = nil, 0
-	if o.writing || o.Kept() > 0 {
+	kept := o.Kept()
+	if o.writing || kept > idleMax {
 		return
 	}
 	if cap(o.transient) > idleMax && len(o.transient) == 0 {
 		o.transient = nil
 	}
-	if cap(o.tail.bytes) > idleMax {
-		o.tail = chunk{start: o.end}
+	if kept > 0 && o.Memory() <= idleMax {
+		return
 	}
+	rest := chunk{start: o.acked}
+	for _, c := range append(o.older, o.tail) {
+		if c.end() > o.acked {
+			rest.bytes = append(rest.bytes, c.bytes[max(c.start, o.acked)-c.start:]...)
+		}
+		o.recycle(c)
+	}
+	for _, b := range o.spares {
+		o.shared.put(b)
+	}
+	o.older, o.spares, o.tail = nil, nil, rest
 }

@@ -21,20 +21,22 @@ func TestOut(t *testing.T) {
 		var now held
 		writing, flowed := false, 0 // the bytes of the write that have arrived before its return
 		for range 400 {
-			switch k := rnd.IntN(12); {
+			switch k := rnd.IntN(13); {
 			case k < 4:
-				n := 1 + rnd.IntN(100)
-				if rnd.IntN(3) == 0 {
-					n = 1 + rnd.IntN(80<<10)
-				}
-				b := o.Buffer(n >> rnd.IntN(2)) // The frame may be longer than the room that it has asked for.
-				frame := make([]byte, n)
-				for i := range frame {
-					frame[i] = byte(len(all) + i*7 + n)
-				}
+				frame := randomFrame(rnd, len(all))
+				b := o.Buffer(len(frame) >> rnd.IntN(2)) // The frame may be longer than the room that it has asked for.
 				o.Commit(append(b, frame...))
 				all = append(all, frame...)
 				ends = append(ends, uint64(len(all)))
+			case k == 12 && !writing && !o.HasNext():
+				frame := randomFrame(rnd, len(all))
+				begin := rnd.IntN(len(frame))
+				split := begin + rnd.IntN(len(frame)-begin)
+				b := o.Buffer(len(frame) >> rnd.IntN(2))
+				o.Direct(append(b, frame[:begin]...), frame[begin:split], [][]byte{frame[split:]})
+				all = append(all, frame...)
+				ends = append(ends, uint64(len(all)))
+				wire = uint64(len(all))
 			case k == 4:
 				o.Transient([]byte{255, 254})
 			case k < 7 && !writing:
@@ -83,7 +85,7 @@ func TestOut(t *testing.T) {
 				o.Trim()
 			}
 			kept := len(all) - int(received)
-			if o.Kept() != kept || o.Memory() > 3*kept+sparesMax+8*chunkMax+200<<10 {
+			if o.Kept() != kept || o.Memory() > 3*kept+sparesMax*large+200<<10 {
 				t.Fatalf("seed %d: keeps %d bytes in %d, want %d", seed, o.Kept(), o.Memory(), kept)
 			}
 		}
@@ -103,6 +105,19 @@ func TestOut(t *testing.T) {
 			t.Fatalf("seed %d: an idle lane keeps %d bytes in %d", seed, o.Kept(), o.Memory())
 		}
 	}
+}
+
+// randomFrame returns a frame, which depends on its position.
+func randomFrame(rnd *rand.Rand, at int) []byte {
+	n := 1 + rnd.IntN(100)
+	if rnd.IntN(3) == 0 {
+		n = 1 + rnd.IntN(80<<10)
+	}
+	frame := make([]byte, n)
+	for i := range frame {
+		frame[i] = byte(at + i*7 + n)
+	}
+	return frame
 }
 
 // whole returns the end of the last frame before a position.
@@ -146,7 +161,7 @@ func TestOutLasting(t *testing.T) {
 	o.Commit(append(o.Buffer(3), 1, 2, 3))
 	o.Next()
 	must(t, o.Wrote(3))
-	o.Direct(5)
+	o.Direct(append(o.Buffer(2), 1, 2), []byte{3}, [][]byte{{4, 5}})
 	o.Commit(append(o.Buffer(2), 4, 5))
 	if _, numbered := o.Next(); !bytes.Equal(numbered, []byte{4, 5}) || o.Kept() != 2 || o.Position() != 10 {
 		t.Errorf("%v is next, %d bytes are kept and %d were appended", numbered, o.Kept(), o.Position())
@@ -177,13 +192,16 @@ func TestOutReuses(t *testing.T) {
 	}
 }
 
-// An acknowledgement is due after ackBytes.
+// An acknowledgement is due beside another frame above besideBytes, and alone from aloneBytes on.
 func TestInDue(t *testing.T) {
 	var i In
-	if i.Handled(ackBytes - 1); i.Due() || i.IsStated() {
-		t.Errorf("due after %d bytes", i.Received())
+	if i.Handled(besideBytes); i.IsDue() {
+		t.Errorf("due beside a frame after %d bytes", i.Received())
 	}
-	if i.Handled(1); !i.Due() || i.State() != ackBytes || i.Due() || !i.IsStated() {
+	if i.Handled(aloneBytes-1-besideBytes) || !i.IsDue() || i.IsStated() {
+		t.Errorf("due after %d bytes, or not due beside a frame", i.Received())
+	}
+	if !i.Handled(1) || i.State() != aloneBytes || i.IsDue() || i.Handled(1) || i.IsStated() || i.State() != aloneBytes+1 || !i.IsStated() {
 		t.Errorf("not due after %d bytes, or due again", i.Received())
 	}
 }

@@ -181,7 +181,7 @@ func (w *world) redial() (some bool) {
 			continue
 		}
 		for lane, h := range l.lanes {
-			if h.out.Kept() > 0 || lane == 1 && l.transfers.Open() > 0 {
+			if h.out.Kept() > 0 || lane == 1 && len(l.transfers.All()) > 0 {
 				some = true
 				if other.link == nil {
 					w.newLink(1 - side)

@@ -68,7 +68,7 @@ func (w *world) key(seed maphash.Seed) uint64 {
 		id(s.echo)
 		bytes(appendOpening(nil, &s.theirs))
 		o := &h.out
-		num(place(h.at), int(o.acked), int(o.written), int(o.batch), int(o.high), int(o.end), l.truth.sent[1], l.truth.handled[1], int(h.in.received), int(h.in.stated))
+		num(place(h.at), int(o.acked), int(o.written), int(o.batch), int(o.high), int(o.end), l.truth.sent[1], l.truth.handled[1], int(h.in.received.Load()), int(h.in.stated.Load()))
 		bytes(o.transient[o.passed:])
 		for _, g := range l.open {
 			num(int(g.id), g.got)

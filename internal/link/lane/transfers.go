@@ -19,11 +19,15 @@ type Transfer struct {
 // Grant returns the number of the grant.
 func (t *Transfer) Grant() uint64 { return t.grant }
 
+// Size returns the length of the payload.
+func (t *Transfer) Size() int { return t.size }
+
 // Sent returns the offset of the next segment.
 func (t *Transfer) Sent() int { return t.sent }
 
 // Transfers are the payloads of one side that are not delivered, for grants of the peer.
 type Transfers struct {
+	last uint64      // the largest grant of all transfers
 	open []*Transfer // by their grants, ascending
 }
 
@@ -34,7 +38,7 @@ func (s *Transfers) Start(t *Transfer, grant uint64, size int) error {
 		return fmt.Errorf("lane: the peer announces grant %d again", grant)
 	}
 	t.grant, t.size, t.sent, t.begun = grant, size, 0, 0
-	s.open = slices.Insert(s.open, i, t)
+	s.open, s.last = slices.Insert(s.open, i, t), max(s.last, grant)
 	return nil
 }
 
@@ -60,15 +64,19 @@ func (s *Transfers) Recall(t *Transfer) (was bool) {
 }
 
 // Finished handles the report of the peer that a grant is filled or withdrawn. It returns the transfer, which is delivered, or
-// nil if it was recalled or delivered before. If the grant was withdrawn, the caller may be writing a segment.
-func (s *Transfers) Finished(grant uint64) *Transfer {
+// nil if it was recalled or delivered before: the peer reports a withdrawn grant for each segment. If the grant was withdrawn, the caller may be
+// writing a segment.
+func (s *Transfers) Finished(grant uint64) (*Transfer, error) {
+	if grant == 0 || grant > s.last {
+		return nil, fmt.Errorf("lane: the peer has finished grant %d, and the last one used is %d", grant, s.last)
+	}
 	i, ok := s.index(grant)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	t := s.open[i]
 	s.open = slices.Delete(s.open, i, i+1)
-	return t
+	return t, nil
 }
 
 // Resume goes on with all transfers on a new connection, which the peer has opened with o. It returns the transfers that are
@@ -103,8 +111,8 @@ func (s *Transfers) Resume(o *Opening) (delivered []*Transfer, err error) {
 	return delivered, nil
 }
 
-// Open returns the number of transfers that are not delivered.
-func (s *Transfers) Open() int { return len(s.open) }
+// All returns the transfers that are not delivered. The caller does not change the list.
+func (s *Transfers) All() []*Transfer { return s.open }
 
 func (s *Transfers) index(grant uint64) (i int, ok bool) {
 	return slices.BinarySearchFunc(s.open, grant, func(t *Transfer, grant uint64) int { return cmp.Compare(t.grant, grant) })

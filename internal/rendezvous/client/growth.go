@@ -113,12 +113,6 @@ func (l Links) Lost(peer membership.NodeID, cause error) {
 	l.session.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
 }
 
-// Reset reports to the seed that frames between this node and a peer were lost, and why. If the peer reports
-// the same, a view with the same nodes follows.
-func (l Links) Reset(peer membership.NodeID, cause error) {
-	l.session.lostLink(l.number, peer, wire.LossReset, cause.Error())
-}
-
 // Left records that a peer has said goodbye to this node. The peer tells its seed that it leaves,
 // but that seed may fail before it has told the others. So the Session tells the next seed.
 func (l Links) Left(peer membership.NodeID) {

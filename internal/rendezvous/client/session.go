@@ -471,7 +471,6 @@ func (s *Session) adoptLocked(v membership.View, from string) {
 		switch m := m.(type) {
 		case wire.JoinUnreachable:
 			_, in = v.Rank(m.Peer)
-			in = in && m.Kind != wire.LossReset // v replaces the communicators with lost frames.
 		case wire.JoinExclude:
 			_, in = v.Rank(m.Peer)
 		}

@@ -104,7 +104,7 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 			s.apply(l.form.Ready(now, id))
 		}
 	case wire.JoinUnreachable:
-		if current(m.Epoch) && m.Kind != wire.LossReset {
+		if current(m.Epoch) {
 			s.apply(l.form.Unable(now, id, m.Peer, m.Text))
 		}
 		s.reportLoss(l, now, id, m)
@@ -150,7 +150,7 @@ func (s *Server) informArbiter(l *leader, now time.Time, c *nodeConn, m wire.Joi
 	}
 }
 
-// reportLoss reports to the arbiter that a node has lost its link to another one, or frames, or has read
+// reportLoss reports to the arbiter that a node has lost its link to another one, or has read
 // its goodbye. A goodbye counts only if its sender has no connection to the seed, over which it
 // would have left. The seed pings both nodes of a lost link.
 func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnreachable) {
@@ -160,9 +160,7 @@ func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wi
 		if l.nodes[m.Peer] == nil {
 			l.arbiter.Gone(now, m.Peer, true, "it left")
 		}
-	case m.Kind == wire.LossReset && m.Epoch != s.state.cluster.view.Epoch:
-		l.arbiter.ResetBefore(now, by, m.Peer)
-	case m.Kind == wire.LossReset && l.arbiter.Reset(now, by, m.Peer, m.Text), m.Kind == wire.LossBroken && l.arbiter.Lost(now, by, m.Peer, m.Text):
+	case m.Kind == wire.LossBroken && l.arbiter.Lost(now, by, m.Peer, m.Text):
 		s.send(by, s.ping())
 		s.send(m.Peer, s.ping())
 		s.ask(l, m.Peer)
