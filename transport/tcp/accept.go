@@ -94,8 +94,6 @@ func (t *Transport) handshake(sock socket) error {
 		return t.acceptConn(sock)
 	case kind == magicTLS && !t.cfg.Plain, kind == magicPlain && t.cfg.Plain:
 		return t.acceptPipe(sock)
-	case kind == magicMigrate:
-		return t.acceptMigration(sock)
 	default:
 		return fmt.Errorf("it begins with %q, which is not a socket of this transport, or differs in Plain", kind)
 	}
@@ -204,7 +202,7 @@ func (t *Transport) acceptPipe(sock socket) error {
 		if err != nil {
 			return err
 		}
-		if err := p.challenge(rw, roleAccept, roleDial); err != nil {
+		if err := p.challenge(rw); err != nil {
 			return err
 		}
 	default:

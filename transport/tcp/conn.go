@@ -18,7 +18,7 @@ const (
 	// closeTimeout is the time that a closed conn waits for the peer to read that it was closed.
 	closeTimeout = time.Second
 
-	// causeInterval is the time between two checks of the deadline by a call that waits for the cause of a broken socket.
+	// causeInterval is the time between two checks of the deadline by a call that waits for the explanation of a broken socket.
 	causeInterval = 20 * time.Millisecond
 
 	// queueMax limits the bytes of messages that wait for the peer to read them.
@@ -65,13 +65,11 @@ type conn struct {
 	proposals    map[uint32]*pipeSocket   // half sockets that await an answer of the peer, by pipe
 	queue        []byte                   // encoded messages to be written
 	fault        error                    // why this side closed the control socket
-	asked        uint64                   // number of questions of [conn.ask]
 
-	answered atomic.Uint64 // number of those that the peer has answered
+	opening map[socket]*stallClock // sockets of handshakes for pipes that this side has dialed
 
-	control    controlMonitor
-	lossy      atomic.Bool // senders copy unacknowledged bytes
-	lossyUntil time.Time   // used by [Transport.monitor]
+	writing atomic.Bool // bytes are being written to the control socket
+	stall   stallClock  // of the control socket; used only by Transport.monitor
 }
 
 var (
@@ -121,6 +119,7 @@ func (t *Transport) newConn(m *controlHandshake) *conn {
 		incoming:  make(map[uint32]*receiver),
 		shared:    make(map[uint32]*sharedSocket),
 		proposals: make(map[uint32]*pipeSocket),
+		opening:   make(map[socket]*stallClock),
 	}
 	if !c.dialed {
 		c.nextID, c.nextPairedID = 1, 1
@@ -269,10 +268,7 @@ func (c *conn) addSender(paired bool) *sender {
 	if paired {
 		next, bit = &c.nextPairedID, pairedBit
 	}
-	s := &sender{
-		conn: c, id: *next | bit, opened: make(chan struct{}), done: make(chan struct{}),
-		senderMigration: senderMigration{changed: make(chan struct{}, 1)},
-	}
+	s := &sender{conn: c, id: *next | bit, opened: make(chan struct{}), done: make(chan struct{})}
 	*next += 2
 	c.outgoing[s.id] = s
 	return s
@@ -312,10 +308,7 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 	case len(c.incoming) >= c.t.cfg.MaxPipes:
 		return nil, errTooMany
 	}
-	r := &receiver{
-		conn: c, id: id, ended: make(chan struct{}), done: make(chan struct{}),
-		receiverMigration: receiverMigration{attached: make(chan struct{}, 1)},
-	}
+	r := &receiver{conn: c, id: id, ended: make(chan struct{}), done: make(chan struct{})}
 	c.incoming[id] = r
 	return r, nil
 }
@@ -341,14 +334,9 @@ func (c *conn) receiver(id uint32) *receiver {
 // send queues a message for the peer. It does not block, and may be called with the lock
 // of a pipe held.
 func (c *conn) send(m message) {
+	defer c.wakeWriter()
 	c.mu.Lock()
-	c.sendLocked(m)
-	c.mu.Unlock()
-	c.wakeWriter()
-}
-
-// sendLocked is send with c.mu held. The caller calls wakeWriter.
-func (c *conn) sendLocked(m message) {
+	defer c.mu.Unlock()
 	switch {
 	case c.ended:
 	case len(c.queue) > queueMax:
@@ -377,11 +365,10 @@ func (c *conn) writeMessages() {
 		c.mu.Unlock()
 		spare = b
 		if len(b) > 0 {
-			c.control.writing.Store(true)
+			c.writing.Store(true)
 			c.t.monitoring.note()
 			_, err := c.tls.Write(b)
-			c.control.used.Store(true)
-			c.control.writing.Store(false)
+			c.writing.Store(false)
 			if err != nil {
 				c.failWrite(err)
 				return
@@ -467,8 +454,6 @@ func (c *conn) handle(m message) error {
 			c.removeSender(s)
 			s.open(nil, errNoSocket)
 		}
-	case msgMigrate:
-		return c.handleMigrate(m.pipe)
 	case msgEnd:
 		if r := c.receiver(m.pipe); r != nil {
 			return r.handleEnd(m.n)
@@ -478,10 +463,6 @@ func (c *conn) handle(m message) error {
 			c.removeSender(s)
 			s.fail(errPipeAbandoned)
 		}
-	case msgAsk:
-		c.answer(m)
-	case msgAnswer:
-		return c.handleAnswer(m)
 	default:
 		return fmt.Errorf("the peer sent unknown message %q on the control socket", m.kind)
 	}

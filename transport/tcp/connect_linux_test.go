@@ -47,7 +47,7 @@ func TestConnectTriesAgain(t *testing.T) {
 	}
 	connected := make(chan outcome, 1)
 	go func() {
-		sock, err := nodes[0].connect(context.Background(), addr, time.Now().Add(time.Minute), connectSockets)
+		sock, err := nodes[0].connect(context.Background(), addr, time.Now().Add(time.Minute))
 		connected <- outcome{sock, err}
 	}()
 	eventually(t, "three sockets wait for an answer", func() bool { return unanswered(t, addr) == 3 })

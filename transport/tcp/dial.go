@@ -33,8 +33,7 @@ func (t *Transport) Dial(ctx context.Context, addr, peer string) (transport.Conn
 }
 
 func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) {
-	began := time.Now()
-	a, err := t.attempt(ctx, addr, magicControl, began.Add(t.cfg.HandshakeTimeout), connectSockets)
+	a, err := t.attempt(ctx, addr, magicControl)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +45,6 @@ func (t *Transport) dial(ctx context.Context, addr, peer string) (*conn, error) 
 		a.fail()
 		return nil, err
 	}
-	t.handshakes.note(began, time.Now())
 	return c, nil
 }
 
@@ -120,13 +118,14 @@ type attempt struct {
 	committed bool // ctx no longer matters
 }
 
-// attempt dials addr, with so many sockets for each of its addresses, and begins a flight with the magic. Until commit, limit and the end
-// of ctx interrupt all use of the socket.
-func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.Time, sockets int) (*attempt, error) {
+// attempt dials addr, and begins a flight with the magic. Until commit, Config.HandshakeTimeout and the end of ctx interrupt all use of the
+// socket.
+func (t *Transport) attempt(ctx context.Context, addr, magic string) (*attempt, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	raw, err := t.connect(ctx, addr, limit, sockets)
+	limit := time.Now().Add(t.cfg.HandshakeTimeout)
+	raw, err := t.connect(ctx, addr, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -138,9 +137,7 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 	t.setTimeouts(sock)
 	sock.SetDeadline(limit)
 	a := &attempt{sock: sock, flight: newFlight(sock, magic), ctx: ctx}
-	if magic != magicMigrate { // A migration has a limit as a whole.
-		a.flight.limit, a.flight.over = t.cfg.HandshakeTimeout, func() bool { return !a.committed && ctx.Err() != nil }
-	}
+	a.flight.limit, a.flight.over = t.cfg.HandshakeTimeout, func() bool { return !a.committed && ctx.Err() != nil }
 	a.stop = context.AfterFunc(ctx, func() { sock.SetDeadline(past()) })
 	return a, nil
 }
@@ -149,8 +146,8 @@ func (t *Transport) attempt(ctx context.Context, addr, magic string, limit time.
 // only after a second (RFC 6298, section 2.1), and a node may have no more time to dial a broken link again.
 const connectSockets = 3
 
-// connect makes a TCP connection to one of the addresses of addr, with so many sockets for each.
-func (t *Transport) connect(ctx context.Context, addr string, limit time.Time, sockets int) (net.Conn, error) {
+// connect makes a TCP connection to one of the addresses of addr.
+func (t *Transport) connect(ctx context.Context, addr string, limit time.Time) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	addrs, err := eyeballs.Resolve(ctx, "tcp", addr)
@@ -158,9 +155,9 @@ func (t *Transport) connect(ctx context.Context, addr string, limit time.Time, s
 		return nil, err
 	}
 	d := net.Dialer{Deadline: limit, LocalAddr: t.local, ControlContext: bindLate}
-	attempts := make([]eyeballs.Attempt[net.Conn], sockets*len(addrs))
+	attempts := make([]eyeballs.Attempt[net.Conn], connectSockets*len(addrs))
 	for i, addr := range addrs {
-		for k, a := range eyeballs.Repeat(sockets, func(ctx context.Context, _ func()) (net.Conn, error) {
+		for k, a := range eyeballs.Repeat(connectSockets, func(ctx context.Context, _ func()) (net.Conn, error) {
 			sock, err := d.DialContext(ctx, "tcp", addr.String())
 			t.files.Note(err)
 			return sock, err
@@ -263,27 +260,42 @@ func (c *conn) dialReceiver(r *receiver) *pipeSocket {
 	return ps
 }
 
+// handshakesMax is the number of sockets that are dialed one after the other for a pipe if the network breaks them during the
+// handshake: the conn has not ended, so the process of the peer is alive.
+const handshakesMax = 3
+
 // connect dials a socket for a pipe and completes the handshake. It calls wanted before
-// it confirms the pipe to the peer. It dials up to four sockets. The peer keeps no state
-// for those that it does not use.
+// it confirms the pipe to the peer. The conn ends if the socket stalls. The peer keeps no
+// state for sockets that break before it has this side's proof.
 func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
-	timeout := c.t.cfg.HandshakeTimeout
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	delays := c.t.handshakes.delays(time.Now(), timeout)
-	winner, in, errs := eyeballs.Race[*pipeHandshake]{
-		Attempts: eyeballs.Repeat(1+len(delays), func(ctx context.Context, _ func()) (*pipeHandshake, error) { return c.startHandshakeAgain(ctx, id) }),
-		Delays:   delays,
-		Discard:  func(in *pipeHandshake) { in.fail() },
-	}.Run(ctx)
-	if winner < 0 {
-		return nil, errs[0]
+	var in *pipeHandshake
+	var err error
+	for range handshakesMax {
+		if in, err = c.startHandshake(id); err == nil || c.ctx.Err() != nil || !isBroken(err) {
+			break
+		}
 	}
+	if err != nil {
+		return nil, err
+	}
+	defer c.setOpening(in.sock, false)
 	if err := in.finish(wanted); err != nil {
 		in.fail()
 		return nil, err
 	}
 	return in.ps, nil
+}
+
+// setOpening adds the socket of a handshake to those that the monitor samples, or removes it.
+func (c *conn) setOpening(sock socket, on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !on {
+		delete(c.opening, sock)
+		return
+	}
+	c.opening[sock] = new(stallClock)
+	c.t.monitoring.note()
 }
 
 // A pipeHandshake is the handshake on the socket of a pipe, after the peer has proved
@@ -295,39 +307,23 @@ type pipeHandshake struct {
 	claim  claim
 }
 
-// handshakesMax is the number of sockets that are dialed one after the other for a pipe if handshakes break.
-const handshakesMax = 3
-
-// startHandshakeAgain is startHandshake, repeated if the network breaks the socket: the conn has not ended, so the process of
-// the peer is alive.
-func (c *conn) startHandshakeAgain(ctx context.Context, id uint32) (in *pipeHandshake, err error) {
-	for range handshakesMax {
-		in, err = c.startHandshake(ctx, id)
-		if err == nil || ctx.Err() != nil || !isBroken(err) {
-			break
-		}
-	}
-	return in, err
-}
-
 // startHandshake dials a socket for a pipe and waits for the proof of the peer: its
 // Finished message, if the TLS session is that of the control socket, and otherwise its
 // challenge.
-func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake, err error) {
+func (c *conn) startHandshake(id uint32) (in *pipeHandshake, err error) {
 	magic := magicTLS
 	if c.t.cfg.Plain {
 		magic = magicPlain
 	}
-	began := time.Now()
-	a, err := c.t.attempt(ctx, c.remote, magic, began.Add(c.t.cfg.HandshakeTimeout), connectSockets)
+	a, err := c.t.attempt(c.ctx, c.remote, magic)
 	if err != nil {
 		return nil, err
 	}
+	c.setOpening(a.sock, true)
 	defer func() {
 		if err != nil {
+			c.setOpening(a.sock, false)
 			a.fail()
-		} else {
-			c.t.handshakes.note(began, time.Now())
 		}
 	}()
 	in = &pipeHandshake{attempt: a, ps: newPipeSocket(a.flight), claim: claim{conn: c.keys.id, pipe: id}}
@@ -346,7 +342,7 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 	if in.prover, err = in.ps.prover(c.keys.proof, in.claim); err != nil {
 		return nil, err
 	}
-	if err := in.prover.claimTo(in.ps.netConn(), roleAccept); err != nil {
+	if err := in.prover.claimTo(in.ps.netConn()); err != nil {
 		if err == errProof {
 			err = fmt.Errorf("%w: %w", transport.ErrIdentity, err)
 		}
@@ -360,7 +356,7 @@ func (c *conn) startHandshake(ctx context.Context, id uint32) (in *pipeHandshake
 func (in *pipeHandshake) finish(wanted func() error) (err error) {
 	rw := in.ps.netConn()
 	if in.prover != nil {
-		err = in.prover.prove(rw, roleDial)
+		err = in.prover.prove(rw)
 	} else {
 		_, err = rw.Write(in.claim.append(nil))
 	}

@@ -36,7 +36,7 @@ var (
 // gone returns an error that wraps [transport.ErrPeerGone] with the reason as text.
 func gone(why error) error {
 	if why == io.EOF || why == io.ErrUnexpectedEOF || errors.Is(why, syscall.ECONNRESET) {
-		why = errors.New("its process ended without Close: no close message on the control socket")
+		why = errors.New("its process ended without Close, or has given the connection up: no close message on the control socket")
 	}
 	// why is not wrapped, as it may contain an error of a close on this side.
 	return fmt.Errorf("tcp: %w: %s", transport.ErrPeerGone, why)

@@ -17,7 +17,6 @@ const (
 	magicControl = "tnexar1c" // TLS follows, then a conn
 	magicTLS     = "tnexar1t" // TLS follows, then a pipe
 	magicPlain   = "tnexar1p" // a pipe without TLS
-	magicMigrate = "tnexar1m" // a pipe that migrates from another socket
 )
 
 // A greeting is the first message of both sides on a control socket. The side that
@@ -145,28 +144,24 @@ type prover struct {
 	session []byte // exported from the TLS session of the socket; nil without TLS
 }
 
-func (p *prover) mac(role string, more []byte) (sum proof) {
+func (p *prover) mac(role string) (sum proof) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(role))
 	mac.Write(p.claim.append(nil))
 	mac.Write(p.nonce[:])
 	mac.Write(p.session)
-	mac.Write(more)
 	mac.Sum(sum[:0])
 	return sum
 }
 
-// Roles of the proofs. Those of a socket that a pipe migrates to differ from the others.
+// Roles of the proofs.
 const (
-	roleAccept        = "accepting "
-	roleDial          = "dialing   "
-	roleMigrateAccept = "move to   "
-	roleMigrateDial   = "move from "
-	roleHeader        = "header    "
+	roleAccept = "accepting "
+	roleDial   = "dialing   "
 )
 
-// claimTo sends the claim and checks the challenge of the peer, which has the given role.
-func (p *prover) claimTo(rw io.ReadWriter, role string) error {
+// claimTo sends the claim and checks the challenge of the peer.
+func (p *prover) claimTo(rw io.ReadWriter) error {
 	rand.Read(p.claim.nonce[:])
 	if _, err := rw.Write(p.claim.append(nil)); err != nil {
 		return err
@@ -176,31 +171,30 @@ func (p *prover) claimTo(rw io.ReadWriter, role string) error {
 		return err
 	}
 	p.nonce = got.nonce
-	if !got.proof.equal(p.mac(role, nil)) {
+	if !got.proof.equal(p.mac(roleAccept)) {
 		return errProof
 	}
 	return nil
 }
 
 // prove sends the proof of the dialer.
-func (p *prover) prove(w io.Writer, role string) error {
-	sum := p.mac(role, nil)
+func (p *prover) prove(w io.Writer) error {
+	sum := p.mac(roleDial)
 	_, err := w.Write(sum[:])
 	return err
 }
 
-// challenge answers the claim with the role of this side, and checks the proof of the
-// dialer.
-func (p *prover) challenge(rw io.ReadWriter, role, dialRole string) error {
+// challenge answers the claim, and checks the proof of the dialer.
+func (p *prover) challenge(rw io.ReadWriter) error {
 	rand.Read(p.nonce[:])
-	if _, err := rw.Write(challenge{p.nonce, p.mac(role, nil)}.append(nil)); err != nil {
+	if _, err := rw.Write(challenge{p.nonce, p.mac(roleAccept)}.append(nil)); err != nil {
 		return err
 	}
 	var got proof
 	if _, err := io.ReadFull(rw, got[:]); err != nil {
 		return err
 	}
-	if !got.equal(p.mac(dialRole, nil)) {
+	if !got.equal(p.mac(roleDial)) {
 		return errProof
 	}
 	return nil
@@ -218,17 +212,14 @@ type message struct {
 const messageBytes = 1 + 4 + 8
 
 const (
-	msgReady   = 'r' // the dialer may dial sockets for pipes; sent by the side that accepted the conn
-	msgWant    = 'w' // dial a socket for my pipe
-	msgCannot  = 'x' // a socket could not be dialed or shared
-	msgShare   = 's' // the pipe shares the socket of its partner
-	msgTake    = 't' // accepts or confirms a shared socket
-	msgEnd     = 'e' // my pipe has ended after n bytes
-	msgMigrate = 'm' // dial another socket for my pipe, since its own stalls
-	msgDrop    = 'd' // your pipe was read to its end, or will not be read further
-	msgAsk     = 'q' // the socket of the pipe has failed here, where n is the number of the subflow
-	msgAnswer  = 'a' // answers msgAsk: if the pipe is mine, n is the number of the current subflow, or of the next one if it is about to migrate
-	msgBye     = 'b' // the conn is closed
+	msgReady  = 'r' // the dialer may dial sockets for pipes; sent by the side that accepted the conn
+	msgWant   = 'w' // dial a socket for my pipe
+	msgCannot = 'x' // a socket could not be dialed or shared
+	msgShare  = 's' // the pipe shares the socket of its partner
+	msgTake   = 't' // accepts or confirms a shared socket
+	msgEnd    = 'e' // my pipe has ended after n bytes
+	msgDrop   = 'd' // your pipe was read to its end, or will not be read further
+	msgBye    = 'b' // the conn is closed
 )
 
 func (m message) append(b []byte) []byte {

@@ -115,7 +115,7 @@ func (i intruder) try(t *testing.T, server *testNode) bool {
 		return false
 	}
 	p.nonce = got.nonce
-	mine := p.mac(roleDial, nil)
+	mine := p.mac(roleDial)
 	if _, err := ps.netConn().Write(mine[:]); err != nil {
 		return false
 	}

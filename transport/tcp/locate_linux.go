@@ -26,7 +26,7 @@ func (k *locator) init() {
 // processor that sent it, most often that of the peer. Packets that an acknowledgement of
 // this side has released are received on the processor of this side.
 func (r *receiver) PeerCPU() int {
-	if r.flow.Load().raw.Control(r.locator.ask) != nil {
+	if r.ps.raw.Control(r.locator.ask) != nil {
 		return -1
 	}
 	return int(r.locator.cpu.Load())

@@ -11,43 +11,71 @@ import (
 const (
 	// monitorInterval is the time between two samples of the sockets in use.
 	monitorInterval = 250 * time.Millisecond
-	// A socket is stalled without progress for stallMax, or after timeout recovery
-	// for stallMin: its retransmissions were lost as well, or it advances by one
-	// segment per timeout. Both limits grow by stallRTTs round trips.
-	stallMin  = 2 * monitorInterval
-	stallMax  = 3 * monitorInterval
-	stallRTTs = 8
-	// lossMemory is how long a conn counts as lossy after a loss.
-	lossMemory = 10 * time.Second
-	// migrateRetry is the minimum time between two attempts to migrate a pipe.
-	migrateRetry = 4 * monitorInterval
+	// A socket has stalled after stallMin, or stallRTTs smoothed round trips, without progress.
+	stallMin  = 3 * monitorInterval
+	stallRTTs = 4
+	// explainSamples is the number of samples for which a message may explain the end of a socket. They are counted, so that the time
+	// in which this process does not run does not count.
+	explainSamples = 3
 )
 
 // A sample is the state of a socket, as the kernel reports it (struct tcp_info).
 type sample struct {
-	ended    bool   // the kernel has given up the socket, or the peer has reset it
-	inFlight bool   // some segments are unacknowledged
-	unsent   bool   // some bytes wait to be sent
-	timedOut bool   // in timeout recovery: TCP_CA_Loss
-	acked    uint64 // bytes
-	minRTT   time.Duration
-	rtt      time.Duration // smoothed
-	silent   time.Duration // since the last acknowledgement
-	segments segmentCounts
+	ended     bool   // the kernel has given up the socket, or the peer has reset it
+	queued    int    // bytes that the kernel of the peer has not acknowledged, sent or not; a FIN counts as one
+	windowed  bool   // the receive window of the peer allows no more bytes
+	acked     uint64 // bytes
+	smoothRTT time.Duration
+	probe     time.Duration // until the next probe or retransmission
 }
 
-// A pathMonitor detects losses and stalls of the current socket of a sender. Only
-// the goroutine of [Transport.monitor] uses it.
-type pathMonitor struct {
-	flow     *subflow
-	sent     uint64 // sender.sent at the last sample; guarded by sender.mu
-	last     sample
-	advanced time.Time // last sample with progress, or with the socket idle
-	sound    time.Time // last sample without timeout recovery
-	migrated time.Time // last attempt to migrate the pipe
-	busy     bool      // the socket was in use at the last sample
-	ended    breakage  // of a socket that was in use
-	loss     lossDetector
+// A sampler is a socket of a test that simulates its own state.
+type sampler interface{ sample() sample }
+
+// sampleOf returns the state of a socket, if the system reports it.
+func sampleOf(sock socket) (sample, bool) {
+	if s, ok := sock.(sampler); ok {
+		return s.sample(), true
+	}
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return sample{}, false
+	}
+	return sampleSocket(raw)
+}
+
+// A stallClock measures the time for which a socket has bytes that the network does not deliver. A peer that does not read is no stall:
+// its kernel closes the receive window. Only the goroutine of [Transport.monitor] uses it.
+type stallClock struct {
+	last  sample
+	since time.Time // last sample with progress; zero before the first one
+	// wait is added to the limit after the window was closed: the kernel learns by its next probe that the window is open.
+	wait time.Duration
+}
+
+// reset starts the clock again at the next sample.
+func (k *stallClock) reset() { *k = stallClock{} }
+
+// observe records a sample, and returns for how long the socket has stalled; 0 if it has not.
+func (k *stallClock) observe(p sample, now time.Time) time.Duration {
+	switch {
+	case p.windowed:
+		k.since, k.wait = now, p.probe
+	case k.since.IsZero() || p.queued == 0 || p.acked != k.last.acked:
+		k.since, k.wait = now, 0
+	}
+	k.last = p
+	if still := now.Sub(k.since); still >= max(stallMin, stallRTTs*p.smoothRTT)+k.wait {
+		return still
+	}
+	return 0
+}
+
+// A breakage is the failure of the socket of a pipe. A message on the control socket may explain it: the peer has closed the pipe, or
+// the conn. The peer queues such a message before it closes the socket. Without one, bytes are lost, and the conn must end.
+type breakage struct {
+	err      error
+	received uint64 // bytes that the receiver has read
 }
 
 // A monitorWake parks the monitor of a Transport while no socket is in use.
@@ -66,11 +94,12 @@ func (w *monitorWake) note() {
 	}
 }
 
-// monitor samples all senders until the Transport is closed. While no socket is in use it waits for note.
+// monitor samples the sockets of all conns until the Transport is closed. While no socket is in use it waits for note.
 func (t *Transport) monitor() {
 	tick := time.NewTicker(monitorInterval)
 	defer tick.Stop()
 	w := &t.monitoring
+	var last time.Time
 	for {
 		select {
 		case <-t.ctx.Done():
@@ -79,118 +108,117 @@ func (t *Transport) monitor() {
 			if w.parked.Swap(false) {
 				tick.Reset(monitorInterval)
 			}
-		case now := <-tick.C:
-			if t.sample(now) {
-				continue
-			}
-			// A socket that comes into use from now on wakes the monitor, so another sample is enough.
-			if w.parked.Store(true); t.sample(now) {
-				w.parked.Store(false)
-				continue
-			}
-			tick.Stop()
+			continue
+		case <-tick.C:
 		}
+		now := time.Now()
+		resumed := now.Sub(last) >= stallMin // The monitor was parked, or this process did not run.
+		last = now
+		if t.sample(now, resumed) {
+			continue
+		}
+		// A socket that comes into use from now on wakes the monitor, so another sample is enough.
+		if w.parked.Store(true); t.sample(now, resumed) {
+			w.parked.Store(false)
+			continue
+		}
+		tick.Stop()
 	}
 }
 
-// sample samples all conns, and reports whether a socket is in use or has lost packets recently.
-func (t *Transport) sample(now time.Time) (active bool) {
+// sample samples all conns, and reports whether a socket is in use.
+func (t *Transport) sample(now time.Time, resumed bool) (active bool) {
 	t.mu.Lock()
 	conns := slices.Collect(maps.Keys(t.conns))
 	t.mu.Unlock()
 	for _, c := range conns {
-		active = c.sample(now) || active
+		active = c.sample(now, resumed) || active
 	}
 	return active
 }
 
-// sample updates lossy and migrates the pipes of stalled sockets. It ends the conn if a socket in use has ended and
-// the control socket does not explain that: the bytes in it are lost, and the peer may wait for them for ever. It
-// reports whether a socket is in use, or the path is lossy.
-func (c *conn) sample(now time.Time) (active bool) {
-	active = c.sampleControl(now)
+// sample ends the conn if one of its sockets has stalled, or has ended without an explanation. It reports whether a socket is in use.
+func (c *conn) sample(now time.Time, resumed bool) (active bool) {
+	control, _ := c.sampleStall("the control socket", c.sock, &c.stall, now, resumed)
+	active = c.writing.Load() || control.queued > 0
 	c.mu.Lock()
 	senders, receivers := slices.Collect(maps.Values(c.outgoing)), slices.Collect(maps.Values(c.incoming))
+	opening := maps.Clone(c.opening)
 	c.mu.Unlock()
+	for sock, k := range opening {
+		c.sampleStall("the socket of a new pipe", sock, k, now, resumed)
+		active = true
+	}
 	for _, r := range receivers {
 		active = r.sampleRecord() || active
+		active = r.sampleBreakage() || active
 	}
 	for _, s := range senders {
-		lossy, stalled := s.sample(now)
-		if lossy {
-			c.lossyUntil = now.Add(lossMemory)
-			c.lossy.Store(true)
-		}
-		if stalled && now.Sub(s.path.migrated) >= migrateRetry {
-			s.path.migrated = now
-			c.migrate(s)
-		}
-		active = active || stalled || s.path.busy
-		if s.path.ended.isUnexplained(c, s.migrates) && c.sender(s.id) == s {
-			c.end(gone(fmt.Errorf("the socket of pipe %d has ended, and the bytes in it are lost", s.id)))
-		}
+		active = s.sample(now, resumed) || active
 	}
-	if c.lossy.Load() && now.After(c.lossyUntil) && !c.t.staysLossy {
-		c.lossy.Store(false)
-	}
-	return active || c.lossy.Load()
+	return active
 }
 
-// sample reports whether the path is lossy and whether the socket is stalled. It asks
-// the kernel only about sockets in use. A closed pipe uses its socket until the peer
-// has read the end, since the FIN can be lost too.
-func (s *sender) sample(now time.Time) (lossy, stalled bool) {
-	m := &s.path
+// sampleStall samples a socket. If it has stalled, the conn ends.
+func (c *conn) sampleStall(what string, sock socket, k *stallClock, now time.Time, resumed bool) (p sample, ok bool) {
+	if resumed {
+		k.reset()
+	}
+	if p, ok = sampleOf(sock); !ok || p.ended {
+		return p, ok
+	}
+	if still := k.observe(p, now); still > 0 {
+		c.end(gone(fmt.Errorf("%s has stalled: the kernel of the peer has acknowledged none of its %d bytes for %v", what, p.queued, still.Truncate(time.Millisecond))))
+	}
+	return p, true
+}
+
+// sample samples the socket of a pipe of this side. It asks the kernel only about a socket in use. A closed pipe uses its socket until
+// the peer has read the end, since the FIN can be lost too.
+func (s *sender) sample(now time.Time, resumed bool) (active bool) {
 	s.mu.Lock()
-	flow := s.flow
-	m.busy = s.writing || s.flushDone != nil || s.closed || s.sent != m.sent || m.last.inFlight || m.last.unsent || m.loss.pending() || m.ended.hasBegun()
-	m.sent = s.sent
-	failed := s.flushFailed
+	active = s.ps != nil && (s.writing || s.flushDone != nil || s.closed || s.sent != s.sampled || s.stall.last.queued > 0 || s.broken != nil)
+	s.sampled = s.sent
+	broken, ps := s.broken, s.ps
 	s.mu.Unlock()
-	if flow == nil {
-		return false, false
+	if !active {
+		s.stall.reset()
+		return false
 	}
-	if flow != m.flow {
-		m.reset(flow)
-	}
-	switch {
-	case flow.unconfirmed.Load():
-		if m.advanced.IsZero() {
-			m.advanced = now
+	if broken == nil {
+		p, ok := s.conn.sampleStall(fmt.Sprintf("the socket of pipe %d", s.id), ps.socket, &s.stall, now, resumed)
+		if !ok || !p.ended || p.queued == 0 {
+			s.brokenSamples = 0
+			return ok
 		}
-		return true, flow.failed.Load() || now.Sub(m.advanced) >= migrateRetry
-	case !m.busy:
-		m.advanced, m.sound = now, now
-		return false, false
+		broken = fmt.Errorf("it has ended with %d bytes that the peer has not acknowledged", p.queued)
 	}
-	p, ok := flow.sample()
-	if failed || p.ended && flow.holdsBytes() {
-		m.ended.begin(s.conn, s.id, 0)
-	} else {
-		m.ended = breakage{}
+	if s.brokenSamples++; s.brokenSamples > explainSamples && s.conn.sender(s.id) == s {
+		s.conn.endBroken(s.id, broken)
 	}
-	if !ok {
-		return false, false
-	}
-	return m.observe(p, now)
+	return true
 }
 
-// reset begins to monitor another subflow. It does not touch sent, which the lock of the sender guards.
-func (m *pathMonitor) reset(flow *subflow) {
-	m.flow, m.last, m.loss = flow, sample{}, lossDetector{}
-	m.advanced, m.sound, m.ended = time.Time{}, time.Time{}, breakage{}
+// sampleBreakage reports whether the socket of a pipe of the peer has ended without an explanation.
+func (r *receiver) sampleBreakage() (unexplained bool) {
+	b := r.broken.Load()
+	if b == nil {
+		return false
+	}
+	select {
+	case <-r.ended:
+		if b.received == r.size {
+			return false
+		}
+	default:
+	}
+	if r.brokenSamples++; r.brokenSamples > explainSamples && r.conn.receiver(r.id) == r {
+		r.conn.endBroken(r.id, b.err)
+	}
+	return true
 }
 
-// observe records a sample and returns the results of sender.sample.
-func (m *pathMonitor) observe(p sample, now time.Time) (lossy, stalled bool) {
-	if !p.inFlight || p.acked != m.last.acked || m.advanced.IsZero() {
-		m.advanced = now
-	}
-	if !p.inFlight || !p.timedOut || m.sound.IsZero() {
-		m.sound = now
-	}
-	m.last = p
-	slack := stallRTTs * p.minRTT
-	return m.loss.observe(p, now) || p.timedOut,
-		now.Sub(m.advanced) >= stallMax+slack || now.Sub(m.sound) >= stallMin+slack
+// endBroken ends the conn after the failure of the socket of a pipe.
+func (c *conn) endBroken(pipe uint32, err error) {
+	c.end(gone(fmt.Errorf("the socket of pipe %d has failed: %w", pipe, err)))
 }

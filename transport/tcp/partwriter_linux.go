@@ -33,8 +33,7 @@ func (k *partWriter) init() {
 func (s *sender) tryWritev(pieces [][]byte) int {
 	k := &s.parts
 	k.pieces, k.done = pieces, 0
-	s.flow.raw.Control(k.once)
-	s.recordWrittenPieces(pieces, k.done)
+	s.ps.raw.Control(k.once)
 	k.pieces = nil
 	return k.done
 }

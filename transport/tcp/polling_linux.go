@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"runtime"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +36,7 @@ const suppressBytes = 2 << 20
 // pipe is polled, SO_RCVLOWAT (socket(7)) suppresses the reports of its socket until much
 // data is unread. When this ends the kernel reports the data that has arrived.
 type poller struct {
-	flowDeadline
+	readDeadline
 	tlsIn  tlsInput
 	wakeup chan struct{} // wakes sleep
 
@@ -98,7 +100,7 @@ func (r *receiver) TryRead(p []byte) (n int, err error) {
 	case err == nil:
 		return 0, nil
 	}
-	return 0, r.cause(err, false)
+	return 0, r.cause(err)
 }
 
 // TryReadFunc implements [transport.Poller].
@@ -146,17 +148,10 @@ func (r *receiver) tryFill(n int) error {
 
 // tryRead reads from the socket. It returns 0 and nil if there is no data.
 func (k *poller) tryRead(p []byte) (int, error) {
-	k.p, k.n, k.err = p[:min(len(p), k.r.readLimit())], 0, nil
-	err := k.r.flow.Load().raw.Control(k.readOnce)
+	k.p, k.n, k.err = p, 0, nil
+	err := k.r.ps.raw.Control(k.readOnce)
 	k.p = nil
-	if err == nil {
-		err = k.err
-	}
-	n := k.r.countRead(p[:k.n])
-	if n > 0 || err == nil || k.r.flowEnded(err) {
-		return n, nil // the next call may read from the next subflow
-	}
-	return 0, k.r.cause(err, true)
+	return k.n, cmp.Or(err, k.err)
 }
 
 func (k *poller) newReadOnce() func(fd uintptr) {
@@ -213,7 +208,7 @@ func (r *receiver) SetPolling(on bool) {
 func (k *poller) suppress(on bool) {
 	if k.suppressed != on && !k.cannotSuppress {
 		k.suppressed = on
-		k.r.flow.Load().raw.Control(k.applyLowat)
+		k.r.ps.raw.Control(k.applyLowat)
 	}
 }
 
@@ -231,6 +226,10 @@ func (k *poller) newApplyLowat() func(fd uintptr) {
 func (r *receiver) WaitReadable() {
 	k := &r.poll
 	for !r.stopped.Load() {
+		if r.broken.Load() != nil { // The socket is readable for ever.
+			r.awaitExplanation()
+			return
+		}
 		if k.polling.Load() {
 			k.sleep()
 			continue
@@ -239,6 +238,14 @@ func (r *receiver) WaitReadable() {
 		if !k.polling.Load() {
 			return
 		}
+	}
+}
+
+// awaitExplanation waits a moment for an explanation of the broken socket.
+func (r *receiver) awaitExplanation() {
+	select {
+	case <-r.done:
+	case <-time.After(causeInterval):
 	}
 }
 
@@ -261,25 +268,22 @@ func (k *poller) sleep() {
 func (k *poller) waitSocket() {
 	k.mu.Lock()
 	k.waiting = true
-	in := k.r.flow.Load()
 	k.mu.Unlock()
 	k.peeked = false
-	k.r.wait(func() { _ = in.raw.Read(k.peek) })
+	k.r.wait(func() { _ = k.r.ps.raw.Read(k.peek) })
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waiting = false
 	if k.interrupted.Load() {
-		k.r.flow.Load().setReadDeadline(k.deadline) // the pipe may have migrated
+		k.r.ps.SetReadDeadline(k.deadline)
 		k.interrupted.Store(false)
 	}
 }
 
 // newPeek returns a function that peeks into the socket, since the netpoller only reports
 // data that arrives after it was asked. It checks buffered after the peek: either it sees
-// bytes that were just taken from the socket, or updateBuffered sees that it waits. Where
-// another subflow follows it reports readable, since only the next read determines where
-// the data is.
+// bytes that were just taken from the socket, or updateBuffered sees that it waits.
 func (k *poller) newPeek() func(fd uintptr) bool {
 	var b [1]byte
 	return func(fd uintptr) bool {
@@ -288,7 +292,7 @@ func (k *poller) newPeek() func(fd uintptr) bool {
 		}
 		k.peeked = true
 		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return err != unix.EAGAIN && err != unix.EINTR || k.buffered.Load() || k.r.hasNext.Load()
+		return err != unix.EAGAIN && err != unix.EINTR || k.buffered.Load()
 	}
 }
 
@@ -311,7 +315,7 @@ func (k *poller) wakeWaiter() {
 	defer k.mu.Unlock()
 	if k.waiting && !k.interrupted.Load() {
 		k.interrupted.Store(true)
-		k.r.flow.Load().setReadDeadline(past())
+		k.r.ps.SetReadDeadline(past())
 	}
 }
 

@@ -3,19 +3,19 @@
 package tcp
 
 // A poller has the deadline of a receiver, which cannot be polled here.
-type poller struct{ flowDeadline }
+type poller struct{ readDeadline }
 
 func (k *poller) init(r *receiver) {
 	k.r = r
 	if r.ps.records != nil {
-		r.ps.records.setSource(flowReader{r})
+		r.ps.records.setSource(socketReader{r})
 	}
 }
 
-// A flowReader is the source of a tls.Conn: the current subflow.
-type flowReader struct{ r *receiver }
+// A socketReader is the source of a tls.Conn.
+type socketReader struct{ r *receiver }
 
-func (f flowReader) Read(p []byte) (int, error) { return f.r.readFlow(p) }
+func (f socketReader) Read(p []byte) (int, error) { return f.r.readSocket(p) }
 
 func (*poller) beginRead() {}
 

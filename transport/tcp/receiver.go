@@ -29,17 +29,16 @@ type receiver struct {
 	ended chan struct{} // closed when the sender has announced the end of the pipe
 	size  uint64        // length of the pipe in bytes; set before ended is closed
 
-	stopped  atomic.Bool   // failure is set
-	drained  atomic.Bool   // the socket has ended, and all its bytes were read
-	waits    atomic.Bool   // the reader waits for the socket
-	newest   atomic.Uint64 // number of the newest subflow according to msgAnswer
-	deadline atomic.Int64  // Unix time in nanoseconds; 0 is none
+	stopped  atomic.Bool  // failure is set
+	drained  atomic.Bool  // the socket has ended, and all its bytes were read
+	waits    atomic.Bool  // the reader waits for the socket
+	deadline atomic.Int64 // Unix time in nanoseconds; 0 is none
+	broken   atomic.Pointer[breakage]
 
 	// Used only by the reading goroutine:
-	received uint64   // bytes of the pipe
-	eof      bool     // all bytes were received
-	broken   breakage // of the socket, without an announced end of the pipe
-	tlsBuf   []byte   // buffer in place of view, with TLS
+	received uint64 // bytes of the pipe
+	eof      bool   // all bytes were received
+	tlsBuf   []byte // buffer in place of view, with TLS
 	view     *[viewBytes]byte
 	unread   []byte // part of view or tlsBuf
 	readOnce func(fd uintptr) bool
@@ -49,34 +48,28 @@ type receiver struct {
 	// Used only by [Transport.monitor]:
 	partial        uint64 // recordConn.partial at the last sample
 	partialSamples int    // consecutive samples with this value
+	brokenSamples  int    // samples of a broken socket
 
 	poll    poller
 	locator locator
 
-	receiverMigration
-	mu      sync.Mutex // guards failure, next and parked
+	mu      sync.Mutex // guards failure
 	failure error
 }
 
 var _ transport.Receiver = (*receiver)(nil)
 
-// setSocket sets the first socket of the pipe.
+// setSocket sets the socket of the pipe.
 func (r *receiver) setSocket(ps *pipeSocket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ps = ps
-	r.flow.Store(ps.newSubflow())
-	if ps.records != nil {
-		r.offset = ps.records.readBytes
-	}
 	r.readOnce = r.newReadOnce()
 	r.poll.init(r)
 	r.locator.init()
 	if r.failure != nil {
 		ps.endRead()
-		return
 	}
-	r.arrangeLocked()
 }
 
 // wait calls f, which waits for the socket.
@@ -85,6 +78,12 @@ func (r *receiver) wait(f func()) {
 	r.noteRecord()
 	f()
 	r.waits.Store(false)
+}
+
+// readSocket reads from the socket.
+func (r *receiver) readSocket(p []byte) (n int, err error) {
+	r.wait(func() { n, err = r.ps.socket.Read(p) })
+	return n, err
 }
 
 // noteRecord wakes the monitor if the last TLS record is incomplete. The peer may have sent all of it, since a record with an altered
@@ -136,12 +135,8 @@ func (r *receiver) fail(reason error) bool {
 	r.stopped.Store(true)
 	close(r.done)
 	if r.ps != nil {
-		r.flow.Load().endRead()
+		r.ps.endRead()
 	}
-	for _, f := range append(r.next, r.parked...) {
-		f.sock.Close()
-	}
-	r.next, r.parked = nil, nil
 	return true
 }
 
@@ -152,7 +147,7 @@ func (r *receiver) err() error {
 }
 
 // stop ends the pipe and reports to the peer that it will not be read further, before it closes the
-// socket; see [conn.ask].
+// socket; see [breakage].
 func (r *receiver) stop() {
 	if r.conn.removeReceiver(r) {
 		r.conn.send(message{kind: msgDrop, pipe: r.id})
@@ -231,7 +226,7 @@ func (r *receiver) readDirect(p []byte) (n int, err error) {
 	}
 	r.poll.beginRead()
 	if r.ps.tls == nil {
-		n, err = r.readFlow(p)
+		n, err = r.readSocket(p)
 	} else {
 		n, err = r.decrypt(p)
 	}
@@ -303,24 +298,14 @@ func (r *receiver) readError(err error) error {
 	if isTimeout(err) && !r.stopped.Load() {
 		return os.ErrDeadlineExceeded
 	}
-	return r.waitCause(err, nil)
-}
-
-// waitCause waits until cause returns an error. It returns nil if attached signals that
-// another subflow follows.
-func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 	tick := time.NewTicker(causeInterval)
 	defer tick.Stop()
 	announced := r.ended
 	for {
-		if reason := r.cause(err, attached != nil); reason != nil {
+		if reason := r.cause(err); reason != nil {
 			return reason
 		}
 		select {
-		case <-attached:
-			if r.hasNext.Load() {
-				return nil
-			}
 		case <-r.done:
 		case <-announced:
 			announced = nil // cut short, unless cause finds the pipe complete
@@ -332,13 +317,11 @@ func (r *receiver) waitCause(err error, attached <-chan struct{}) error {
 	}
 }
 
-// cause returns the error of a failed read, or nil as long as it is unknown. After an error of the socket another subflow
-// may follow, but not after an error of the tls.Conn. If no message explains the error yet, it asks the peer.
-func (r *receiver) cause(err error, ofSocket bool) error {
+// cause returns the error of a failed read, or nil as long as it is unknown. If no message explains the error, the monitor ends the conn.
+func (r *receiver) cause(err error) error {
 	if r.eof {
 		return io.EOF
 	}
-	lost := r.broken.isUnexplained(r.conn, func() bool { return ofSocket && r.follows() })
 	select {
 	case <-r.done:
 		return r.err()
@@ -351,14 +334,13 @@ func (r *receiver) cause(err error, ofSocket bool) error {
 			r.stop()
 			return io.EOF
 		}
-		// The pipe was cut short: wait for the end of the conn.
+		// The pipe was cut short.
 	default:
 	}
-	if lost {
-		r.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", r.id, err)))
-		return r.err()
+	if r.broken.Load() == nil {
+		r.broken.Store(&breakage{err, r.received})
+		r.conn.t.monitoring.note()
 	}
-	r.broken.begin(r.conn, r.id, r.flow.Load().serial)
 	r.noteDrained()
 	return nil
 }

@@ -30,7 +30,7 @@ func TestPartialRecord(t *testing.T) {
 			s, r := pipeBetween(t, from, to)
 			waits := func() bool { return r.waits.Load() && r.ps.records.partial.Load() != 0 }
 			header := []byte{23, 3, 3, 0, 100} // of a record with 100 bytes; half of them arrive
-			if _, err := s.currentFlow().sock.Write(append(header, make([]byte, 50)...)); err != nil {
+			if _, err := s.ps.socket.Write(append(header, make([]byte, 50)...)); err != nil {
 				t.Fatal(err)
 			}
 			waited := make(chan struct{})
@@ -39,7 +39,7 @@ func TestPartialRecord(t *testing.T) {
 				wait(r)
 			}()
 			eventually(t, "a reader that waits for the rest", waits)
-			if _, err := s.currentFlow().sock.Write(make([]byte, 50)); err != nil {
+			if _, err := s.ps.socket.Write(make([]byte, 50)); err != nil {
 				t.Fatal(err)
 			}
 			<-waited

@@ -1,8 +1,8 @@
 package tcp
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -23,9 +23,7 @@ type sender struct {
 	opened   chan struct{} // closed by open
 	openErr  error         // why OpenPipe fails; set before opened is closed
 	ps       *pipeSocket   // set before opened is closed
-	flow     *subflow      // the current subflow; set before opened is closed; changed with mu held by the user of the socket
 	done     chan struct{} // closed by fail
-	broken   breakage      // of the socket, without a reason from the peer
 	proposed bool          // the peer has proposed a shared socket; used by readMessages
 
 	writeOnce func(fd uintptr) // writes tryBuf without blocking; sets tryN
@@ -39,6 +37,7 @@ type sender struct {
 	mu        sync.Mutex
 	state     openState
 	failure   error // why the pipe has ended, unless by Close
+	broken    error // of the socket, without a reason from the peer
 	deadline  time.Time
 	writing   bool
 	closed    bool
@@ -46,10 +45,11 @@ type sender struct {
 	buf       *[]byte       // from Transport.records, while unsent is not empty
 	unsent    []byte        // accepted but not sent; in buf
 	flushDone chan struct{} // closed when the flusher has returned; nil without one
-	// flushFailed: the flusher cannot write to the socket. It waits for another one, or a Write.
-	flushFailed bool
-	senderMigration
-	path pathMonitor
+
+	// Used only by Transport.monitor:
+	stall         stallClock
+	sampled       uint64 // sent at the last sample
+	brokenSamples int    // consecutive samples of a broken socket
 }
 
 var (
@@ -108,11 +108,7 @@ func (s *sender) open(ps *pipeSocket, err error) {
 	defer s.mu.Unlock()
 	s.openErr = err
 	if ps != nil {
-		s.ps, s.flow = ps, ps.newSubflow()
-		if ps.records != nil {
-			s.written = ps.records.writtenBytes
-		}
-		s.flow.start = s.written
+		s.ps = ps
 		s.writeOnce = s.newWriteOnce()
 		s.parts.init()
 		if s.failure != nil {
@@ -131,11 +127,9 @@ func (s *sender) fail(reason error) {
 	}
 	s.failure = reason
 	close(s.done)
-	s.notifyChange()
-	if s.flow != nil {
-		s.flow.endWrite()
+	if s.ps != nil {
+		s.ps.endWrite()
 	}
-	s.closeSparesLocked()
 }
 
 func (s *sender) Write(p []byte) (int, error) {
@@ -162,16 +156,14 @@ func (s *sender) beginWrite() error {
 		s.mu.Unlock()
 		return nil
 	}
-	s.flow.setWriteDeadline(past())
-	s.notifyChange()
+	s.ps.SetWriteDeadline(past())
 	s.mu.Unlock()
 	<-flusher
 
 	s.mu.Lock()
 	s.flushDone = nil
 	closed := s.closed
-	s.useSpareLocked()
-	s.flow.setWriteDeadline(s.deadline)
+	s.ps.SetWriteDeadline(s.deadline)
 	s.mu.Unlock()
 	if closed {
 		return s.endWrite(0, -1, os.ErrDeadlineExceeded)
@@ -181,15 +173,12 @@ func (s *sender) beginWrite() error {
 
 // sendUnsent sends data that an earlier call has left.
 func (s *sender) sendUnsent() error {
-	for len(s.unsent) > 0 {
-		n, err := s.flow.sock.Write(s.unsent)
-		s.recordWritten(s.unsent[:n])
-		s.unsent = s.unsent[n:]
-		if err != nil && !s.continueAfter(err) {
-			return err
-		}
+	if len(s.unsent) == 0 {
+		return nil
 	}
-	return nil
+	n, err := s.ps.socket.Write(s.unsent)
+	s.unsent = s.unsent[n:]
+	return err
 }
 
 // deadlinePassed reports whether a write must return.
@@ -214,7 +203,7 @@ func (s *sender) interruptError() error {
 // user of the socket calls it.
 func (s *sender) releaseLocked() {
 	if len(s.unsent) > 0 {
-		s.flow.setWriteDeadline(time.Time{})
+		s.ps.SetWriteDeadline(time.Time{})
 		done := make(chan struct{})
 		s.flushDone = done
 		if !s.conn.spawn(func() { s.flush(done) }) {
@@ -232,44 +221,30 @@ func (s *sender) releaseLocked() {
 	}
 }
 
+// flush sends unsent. If that fails, or a Write interrupts it, the Write retries, or returns the same error.
 func (s *sender) flush(done chan struct{}) {
 	defer close(done)
-	for {
-		n, err := s.flow.sock.Write(s.unsent)
-		s.recordWritten(s.unsent[:n])
-		s.mu.Lock()
-		s.unsent = s.unsent[n:]
-		if err != nil && !isTimeout(err) {
-			s.flushFailed = !s.flow.unconfirmed.Load()
-			s.mu.Unlock()
-			moved := s.waitSpare(true)
-			s.mu.Lock()
-			if s.flushFailed = false; moved {
-				err = os.ErrDeadlineExceeded
-			}
+	n, err := s.ps.socket.Write(s.unsent)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsent = s.unsent[n:]
+	if err != nil {
+		if !isTimeout(err) {
+			s.noteBrokenLocked(err)
 		}
-		if !isTimeout(err) || s.writing || s.failure != nil {
-			s.endFlushLocked(err)
-			s.mu.Unlock()
-			return
-		}
-		s.useSpareLocked() // which may be the reason for the interruption
-		s.flow.setWriteDeadline(time.Time{})
-		s.mu.Unlock()
+		return
+	}
+	s.flushDone = nil
+	s.ps.SetWriteDeadline(s.deadline)
+	if !s.writing {
+		s.releaseLocked()
 	}
 }
 
-// endFlushLocked ends the flusher.
-func (s *sender) endFlushLocked(err error) {
-	if err != nil {
-		return // a Write has begun: it retries, or returns the same error
-	}
-	s.flushDone = nil
-	s.flow.setWriteDeadline(s.deadline)
-	if !s.writing {
-		s.useSpareLocked()
-		s.releaseLocked()
-	}
+// noteBrokenLocked notes that the socket has failed.
+func (s *sender) noteBrokenLocked(err error) {
+	s.broken = cmp.Or(s.broken, err)
+	s.conn.t.monitoring.note()
 }
 
 // endWrite ends a Write that has accepted n of want bytes, and returns its error.
@@ -282,14 +257,14 @@ func (s *sender) endWrite(n, want int, err error) error {
 	s.writing = false
 	s.sent += uint64(n)
 	if err == nil || late {
-		s.useSpareLocked()
 		s.releaseLocked()
+	} else {
+		s.noteBrokenLocked(err)
 	}
 	closed, over := s.closed, s.failure
 	s.mu.Unlock()
 	switch {
 	case err == nil:
-		s.broken = breakage{} // the pipe may have migrated from a broken socket
 		return nil
 	case closed:
 		return errPipeClosed
@@ -298,32 +273,23 @@ func (s *sender) endWrite(n, want int, err error) error {
 	case late:
 		return os.ErrDeadlineExceeded
 	}
-	return s.waitCause(err)
+	return s.waitCause()
 }
 
-// waitCause waits until the control socket explains the failure of the socket.
-func (s *sender) waitCause(err error) error {
-	s.broken.begin(s.conn, s.id, 0)
+// waitCause waits until the control socket explains the failure of the socket, or the monitor ends the conn.
+func (s *sender) waitCause() error {
 	tick := time.NewTicker(causeInterval)
 	defer tick.Stop()
 	for {
-		isLost := s.broken.isUnexplained(s.conn, s.migrates)
 		select {
 		case <-s.done:
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.failure
-		default:
-		}
-		switch {
-		case isLost:
-			s.conn.end(gone(fmt.Errorf("the socket of pipe %d failed: %w", s.id, err)))
-		case s.deadlinePassed():
-			return s.interruptError()
-		}
-		select {
-		case <-s.done:
 		case <-tick.C:
+			if s.deadlinePassed() {
+				return s.interruptError()
+			}
 		}
 	}
 }
@@ -351,9 +317,8 @@ func (s *sender) SetWriteDeadline(t time.Time) error {
 		return errPipeClosed
 	}
 	s.deadline = t
-	s.notifyChange()
-	if s.flushDone == nil && s.spare == nil {
-		s.flow.setWriteDeadline(t) // fails only if the pipe has ended
+	if s.flushDone == nil {
+		s.ps.SetWriteDeadline(t) // fails only if the pipe has ended
 	}
 	return nil
 }
@@ -367,10 +332,9 @@ func (s *sender) Close() error {
 	}
 	s.closed = true
 	s.conn.t.monitoring.note()
-	s.notifyChange()
 	switch {
 	case s.writing:
-		s.flow.setWriteDeadline(past())
+		s.ps.SetWriteDeadline(past())
 	case s.flushDone == nil && s.failure == nil:
 		s.announceEndLocked()
 	}
@@ -380,9 +344,6 @@ func (s *sender) Close() error {
 // announceEndLocked sends the length of the pipe to the peer. That replaces the close_notify of
 // TLS. The socket stays open until the peer has read its end.
 func (s *sender) announceEndLocked() {
-	if !s.endAnnounced {
-		s.endAnnounced = true
-		s.conn.send(message{kind: msgEnd, pipe: s.id, n: s.sent})
-	}
-	s.flow.closeWrite()
+	s.conn.send(message{kind: msgEnd, pipe: s.id, n: s.sent})
+	_ = s.ps.CloseWrite()
 }

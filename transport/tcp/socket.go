@@ -19,6 +19,11 @@ type socket interface {
 	SetKeepAliveConfig(net.KeepAliveConfig) error
 }
 
+// hostTimeout is the time after which a host that does not answer counts as gone. It reports false if Config.IdleTimeout disables it.
+func (t *Transport) hostTimeout() (limit time.Duration, ok bool) {
+	return max(t.cfg.IdleTimeout, 15*time.Second), t.cfg.IdleTimeout >= 0
+}
+
 // setKeepAlive makes the kernel detect that the host of the peer is gone. It is only for
 // control sockets: on a pipe, a paused reader would look like a dead host.
 func (t *Transport) setKeepAlive(sock socket) {
@@ -55,8 +60,7 @@ type recordConn struct {
 	in      recordCounter // read by tls
 	partial atomic.Uint64 // bytes that tls has read, if the last record is incomplete; otherwise 0
 
-	// Bytes of the handshake. The offsets of pipes begin behind it.
-	readBytes, writtenBytes uint64
+	readBytes uint64
 
 	mu         sync.Mutex
 	src        io.Reader // the socket, or a reader in front of it
@@ -125,9 +129,7 @@ func (h *recordConn) Write(p []byte) (int, error) {
 	if mute {
 		return len(p), nil
 	}
-	n, err := h.socket.Write(p)
-	h.writtenBytes += uint64(n)
-	return n, err
+	return h.socket.Write(p)
 }
 
 // startTLS makes the TLS handshake. side is tls.Client or tls.Server.

@@ -7,7 +7,7 @@ func (r *receiver) fillView() (int, error) {
 	if r.view == nil {
 		r.view = r.conn.t.views.Get().(*[viewBytes]byte)
 	}
-	n, err := r.readFlow(r.view[:])
+	n, err := r.readSocket(r.view[:])
 	r.unread = r.view[:n]
 	return n, err
 }

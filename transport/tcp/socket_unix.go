@@ -10,20 +10,10 @@ import (
 // fillView reads into a view buffer. A receiver without data holds no buffer, unless a
 // read waits that has read before.
 func (r *receiver) fillView() (int, error) {
-	for {
-		r.viewLimit = min(r.readLimit(), viewBytes)
-		n, err := 0, r.flow.Load().raw.Read(r.readOnce)
-		if err == nil {
-			n, err = r.countRead(r.unread), r.readErr
-			r.unread = r.unread[:n]
-		}
-		if n > 0 {
-			return n, nil
-		}
-		if err = r.flowError(err); err != nil {
-			return 0, err
-		}
+	if err := r.ps.raw.Read(r.readOnce); err != nil {
+		return 0, err
 	}
+	return r.readN, r.readErr
 }
 
 func (r *receiver) newReadOnce() func(fd uintptr) bool {
@@ -32,9 +22,9 @@ func (r *receiver) newReadOnce() func(fd uintptr) bool {
 		if idle {
 			r.view = r.conn.t.views.Get().(*[viewBytes]byte)
 		}
-		n, err := syscall.Read(int(fd), r.view[:r.viewLimit])
+		n, err := syscall.Read(int(fd), r.view[:])
 		for err == syscall.EINTR {
-			n, err = syscall.Read(int(fd), r.view[:r.viewLimit])
+			n, err = syscall.Read(int(fd), r.view[:])
 		}
 		r.readN, r.readErr = max(n, 0), err
 		r.unread = r.view[:r.readN]
@@ -53,9 +43,8 @@ func (r *receiver) newReadOnce() func(fd uintptr) bool {
 func (s *sender) tryWrite(p []byte) (n int, full bool) {
 	s.tryBuf = p
 	s.tryN = 0
-	err := s.flow.raw.Control(s.writeOnce)
+	err := s.ps.raw.Control(s.writeOnce)
 	s.tryBuf = nil
-	s.recordWritten(p[:s.tryN])
 	return s.tryN, err != nil || s.tryN == 0
 }
 

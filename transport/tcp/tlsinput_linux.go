@@ -66,7 +66,7 @@ func (t *tlsInput) Read(p []byte) (n int, err error) {
 	case t.err != nil:
 		return 0, t.err
 	case !t.nonblocking:
-		return t.r.readFlow(p)
+		return t.r.readSocket(p)
 	}
 	n, err = t.tryRead(p)
 	if n == 0 && err == nil {

@@ -20,12 +20,15 @@
 // the data, but the two ends exchange the same proofs.
 //
 // The end of a pipe states its length. A pipe that was cut short, because its process was
-// killed or its path was cut, is therefore never mistaken for one that has ended: a
-// socket that breaks without an announced end ends the conn with [transport.ErrPeerGone]
-// as soon as the peer has answered that it knows of no end.
+// killed or its path was cut, is therefore never mistaken for one that has ended.
 //
-// The host of the peer counts as gone when its kernel has not answered for
-// Config.IdleTimeout. A stopped process is alive.
+// A conn ends with [transport.ErrPeerGone] when one of its sockets breaks, without a message
+// that explains it within a second, or stalls: the kernel of the peer has acknowledged none of its
+// bytes for 0.75 s, or four round trips if that is longer. Nothing is repeated on another
+// socket; a new conn may work. A peer that does not read is no stall, since its kernel closes the
+// window, and neither is the time in which this process does not run. Without bytes under way,
+// the host of the peer counts as gone when its kernel has not answered for Config.IdleTimeout.
+// A stopped process is alive.
 //
 // Methods may be called concurrently, except those of a single pipe, which follow the rule of
 // package transport. Senders have the capabilities TryWriter and VectorWriter,
@@ -92,14 +95,13 @@ type Config struct {
 	// OpenPipe blocks. Default 64.
 	MaxPipes int
 
-	// IdleTimeout is the time without an answer from the kernel of a peer after which the
+	// IdleTimeout is the time without an answer from the kernel of an idle peer after which the
 	// peer counts as gone, in whole seconds, at least 15. Default 15 s. Negative: no
 	// timeout.
 	IdleTimeout time.Duration
 
 	// HandshakeTimeout is the time that the handshake of a new socket may make no progress: from its
-	// start, or from the last messages of this side, to the answer of the peer. After a tenth of it another socket is dialed for a pipe, beside the first; on a host where
-	// handshakes usually take long, after up to four tenths. Default 10 s.
+	// start, or from the last messages of this side, to the answer of the peer. Default 10 s.
 	HandshakeTimeout time.Duration
 
 	// MaxHandshakes is the number of accepted sockets that may be unauthenticated at a
@@ -161,21 +163,7 @@ type Transport struct {
 	ctx        context.Context
 	cancel     context.CancelCauseFunc
 
-	// causeTimeout is the longest wait for a message that explains the end of the socket of a
-	// pipe: long enough to detect that the control socket is dead too. See [breakage].
-	causeTimeout time.Duration
-
-	// overstateUnacked, set only by tests, makes senders resend bytes that the peer has
-	// acknowledged.
-	overstateUnacked func(unacked, most int) int
-	// dropMigrated, set only by tests, reports whether to lose a socket that a pipe of
-	// the peer has migrated to, before it is used.
-	dropMigrated func() bool
-	// staysLossy, set only by tests, makes a path with a loss count as lossy for ever.
-	staysLossy bool
-
 	monitoring monitorWake
-	handshakes handshakeClock // of sockets that this side has dialed
 
 	tasks     sync.WaitGroup
 	closeOnce sync.Once
@@ -209,8 +197,6 @@ func Listen(cfg Config, creds Credentials) (*Transport, error) {
 		acceptDone: make(chan struct{}),
 		conns:      make(map[*conn]struct{}),
 		byID:       make(map[connID]*conn),
-
-		causeTimeout: max(cfg.IdleTimeout, 5*time.Second),
 	}
 	if t.server = creds.Server(); t.server == nil {
 		t.server = new(tls.Config) // without a certificate, handshakes fail

@@ -198,7 +198,6 @@ func TestProtocolViolations(t *testing.T) {
 		"takes nothing":   {{kind: msgTake, pipe: pairedBit}},
 		"shares no pair":  {{kind: msgShare, pipe: 2}},
 		"is ready twice":  {{kind: msgReady}, {kind: msgReady}},
-		"was not asked":   {{kind: msgAnswer}},
 	} {
 		client := handshake(t, server, creds)
 		c, err := server.Accept(t.Context())
@@ -220,7 +219,7 @@ func TestProtocolViolations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []byte{msgCannot, msgEnd, msgDrop, msgAsk} {
+	for _, kind := range []byte{msgCannot, msgEnd, msgDrop} {
 		client.Write(message{kind: kind, pipe: 77}.append(nil))
 	}
 	client.Write(message{kind: msgBye}.append(nil))

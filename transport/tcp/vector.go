@@ -14,32 +14,17 @@ func (s *sender) WriteVectored(pieces [][]byte) (n int, err error) {
 	case s.ps.tls != nil:
 		n, err = s.sendTLS(pieces)
 	default:
-		n, err = s.writeVector(pieces)
+		n, err = s.writev(pieces)
 	}
 	return n, s.endWrite(n, want, err)
 }
 
-// writeVector writes pieces by writev, or one by one if they must be copied.
-func (s *sender) writeVector(pieces [][]byte) (n int, err error) {
-	if !s.mustCopy() {
-		s.vector = pieces
-		sent, err := s.vector.WriteTo(s.flow.sock)
-		pieces, s.vector = s.vector, nil
-		s.recordUncopied(int(sent))
-		if n = int(sent); err == nil || !s.continueAfter(err) {
-			return n, err
-		}
-		if err := s.sendUnsent(); err != nil {
-			return n, err
-		}
-	}
-	for _, p := range pieces {
-		m, err := s.writePlain(p)
-		if n += m; err != nil {
-			return n, err
-		}
-	}
-	return n, nil
+// writev writes pieces in the clear.
+func (s *sender) writev(pieces [][]byte) (int, error) {
+	s.vector = pieces
+	n, err := s.vector.WriteTo(s.ps.socket)
+	s.vector = nil
+	return int(n), err
 }
 
 // TryWriteVectored implements [transport.TryVectorWriter].
