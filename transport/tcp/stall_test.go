@@ -113,6 +113,20 @@ func TestStallEndsConn(t *testing.T) {
 	}
 }
 
+// TestStallWhileJoining checks that the conn of a process that joins does not end by a stall: nothing would replace it.
+func TestStallWhileJoining(t *testing.T) {
+	c, control, pipe, s := newSampledConn(t)
+	c.t.cfg.Anonymous = true
+	s.sent, pipe.state.queued, control.state.queued = 1, 77, 13
+	now := time.Now()
+	for i := range 10 {
+		c.sample(now.Add(time.Duration(i)*monitorInterval), i == 0)
+	}
+	if err := c.Err(); err != nil {
+		t.Errorf("the conn has ended: %v", err)
+	}
+}
+
 // TestSuspension checks that the time in which this process does not run does not count towards a stall.
 func TestSuspension(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -112,7 +112,8 @@ type Config struct {
 
 	// Anonymous accepts peers without an identity: processes that join a cluster, and the
 	// seed that they dial. Conn.Peer returns their address then. An accepted conn counts
-	// towards MaxHandshakes and can be evicted until MarkAuthenticated is called.
+	// towards MaxHandshakes and can be evicted until MarkAuthenticated is called. A conn with a socket that stalls does not end: unlike
+	// those of links, it is not replaced.
 	Anonymous bool
 
 	// DialOnly opens no port. Accept fails at once, and Addr is empty.
