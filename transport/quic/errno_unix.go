@@ -10,7 +10,8 @@ const errnoRefused = syscall.ECONNREFUSED
 // device.
 var errnosDropped = [...]syscall.Errno{syscall.EPERM, syscall.ENOBUFS}
 
+// EINVAL is the error of Linux for an address behind a blackhole route.
 var errnosUnreachable = [...]syscall.Errno{
 	syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
-	syscall.EADDRNOTAVAIL, syscall.ECONNREFUSED, syscall.EACCES,
+	syscall.EADDRNOTAVAIL, syscall.ECONNREFUSED, syscall.EACCES, syscall.EINVAL,
 }
