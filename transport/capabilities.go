@@ -19,7 +19,7 @@ type Capabilities struct {
 	Class    Class
 	// Clear says that the bytes of pipes cross the network in the clear, without encryption or authentication.
 	Clear bool
-	// Lasting says that a Conn lasts until a side closes it or its process ends, so the peer receives what Write has taken.
+	// Lasting says that a Conn does not break while both processes live: until a side closes it, the peer receives all that Write has taken.
 	// Frames over other Conns are kept until the peer has acknowledged them.
 	Lasting bool
 	// Silent says that a dial to a process that has ended gets no answer. Other transports return an error at once.

@@ -371,7 +371,7 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	if p.proposal == r {
 		p.proposal = nil
 	}
-	if connected && p.link == l && !l.IsPending() {
+	if connected && p.link == l && l.Conn() == r.conn { // It may have broken, and another one may be in use.
 		p.route, p.broken, p.processEnded = r, nil, nil
 	}
 	m.changed.Send()

@@ -416,3 +416,22 @@ func TestNewcomerLinksItselfToFew(t *testing.T) {
 		w.wantNoFailures()
 	})
 }
+
+// TestLateEndOfProposal: a connection of a link has broken, and the link uses another one, when the goroutine of the first connection notes that
+// it was made. The route is that of the connection in use.
+func TestLateEndOfProposal(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		m, l := w.meshes[0], w.linkOf(0, 1)
+		broken, err := w.transports[0].Dial(w.Context(), w.host(1), w.host(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := m.peer(1).route
+		m.endProposal(&route{conn: broken}, 1, l, true)
+		if m.peer(1).route != before {
+			t.Error("the route is that of a connection that the link does not use")
+		}
+		broken.Close()
+	})
+}

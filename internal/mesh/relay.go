@@ -267,7 +267,7 @@ func (m *Mesh) updateNear() {
 func (p *peer) isRelayed() bool { return p.route.isRelayed() }
 
 // breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
-// link is dialed again, without relays. If frames are lost, it is reset. l is nil if the peer has no link.
+// link is dialed again, without relays. l is nil if the peer has no link.
 func (m *Mesh) breakRelayed(l *link.Link) bool {
 	if m.cfg.Relay == nil || l == nil {
 		return false

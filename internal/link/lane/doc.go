@@ -26,6 +26,9 @@
 //
 // # Openings
 //
+// Package link uses [Out], [In], [Grants] and [Transfers]. It does not use sessions: it orders proposals by the numbers of
+// wire.Resume, and recognizes ended links by their names alone. Sessions order them by generations.
+//
 // The [Session] of a lane decides on its connection. The side that has made a connection proposes it:
 //
 //	proposer                                    other side
