@@ -35,7 +35,7 @@ func (m *Mesh) accept(p *Path) {
 			c.Close() // The views of both nodes differ.
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
-			m.answer(&route{path: p, conn: c, peer: id}, nil)
+			m.answer(&route{path: p, conn: c, peer: id}, m.linkTo(id))
 		case p.Bulk && !m.carries(p, m.node(slot)):
 			m.bulk.put(id, c)
 		default:
@@ -72,6 +72,16 @@ func (m *Mesh) proposalTimeout(r *route) time.Duration {
 		return relayedProposal
 	}
 	return m.answerTimeout() / 2
+}
+
+// linkTo returns the link to a node, or nil.
+func (m *Mesh) linkTo(id membership.NodeID) *link.Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if slot, ok := m.slotOfLocked(id); ok {
+		return m.peers[slot].link
+	}
+	return nil
 }
 
 // answer reads the proposal of a connection that this node cannot use, and closes it: see [link.Common.Refuse]. l is the link to the peer, or nil.

@@ -120,10 +120,9 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		}
 		p := &m.peers[slot]
 		if p.link == nil && (p.expected || !ok) {
-			p.onDemand = true
 			m.addPendingLocked(slot)
 		}
-		p.node, p.rank, p.expected = n, rank, false
+		p.node, p.rank, p.expected, p.onDemand = n, rank, false, slot != m.self
 		m.relinkLocked(slot)
 		if !m.cfg.OnDemand && p.isPending() && !m.closing {
 			p.link.Need(link.Joining)

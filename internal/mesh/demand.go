@@ -265,7 +265,7 @@ func (m *Mesh) demandTimeout(heartbeats int) time.Duration {
 // connect gives a pending link the connections of a route, or closes them. If two nodes propose
 // connections to each other at the same time, both use the proposal of the node with the larger NodeID.
 func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cfg link.Config) (err error) {
-	settled := l.Settled() // A connection that ends at once closes it as well. Afterwards the link has another channel.
+	settled := l.Settled() // of this connection: after its end the link has another channel
 	ctx, r.giveUp = context.WithCancelCause(ctx)
 	defer r.giveUp(nil)
 	if r.peer == (membership.NodeID{}) {
@@ -275,6 +275,7 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 		}
 	} else {
 		err = l.Accept(ctx, r.conn, cfg, func() error {
+			settled = l.Settled() // An earlier connection that the peer has lost has ended by now.
 			if r.unproposed != nil && !r.unproposed.Stop() {
 				return errUnproposed
 			}

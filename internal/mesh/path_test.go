@@ -308,6 +308,33 @@ func TestBulkLost(t *testing.T) {
 	})
 }
 
+// TestRouteOfConnectionThatIsReplaced: the peer has lost the connection of a link, and makes others, of which the second is slow. The route of the link
+// has both.
+func TestRouteOfConnectionThatIsReplaced(t *testing.T) {
+	withPaths(t, []int{0, 1}, func(w *multipath) {
+		w.form()
+		m := w.meshes[0]
+		before := m.peer(1).route
+		for _, to := range [][2]int{{0, 1}, {1, 0}} {
+			w.bulk.SetOneWay(w.host(to[0]), w.host(to[1]), sim.Link{Delay: 10 * delay})
+		}
+		w.network.CutAt(w.host(1), w.host(0))
+		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(delay / 4) {
+			m.mu.Lock()
+			r := m.peers[1].route
+			isBare := r != nil && r != before && r.bulk == nil
+			m.mu.Unlock()
+			if isBare {
+				t.Fatal("the route has no second connection")
+			}
+		}
+		if r := m.peer(1).route; r == before || r == nil {
+			t.Error("the connection was not replaced")
+		}
+		w.wantWhole()
+	})
+}
+
 // TestPeerThatBeginsNoLink: a connection without a link delays no other connection and is closed
 // after a while.
 func TestPeerThatBeginsNoLink(t *testing.T) {

@@ -19,7 +19,7 @@ type peer struct {
 
 	state    membership.PeerState
 	expected bool // the node is in no view yet
-	onDemand bool // the link is, or was, pending
+	onDemand bool // the link is, was, or may become pending
 	// brokenDirect says that the last connection did not go through relays. It is set with broken.
 	brokenDirect bool
 	relaying     bool // the relay uses the link

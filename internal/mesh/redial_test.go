@@ -72,6 +72,32 @@ func TestOneSideLosesItsConnection(t *testing.T) {
 	}
 }
 
+// TestOneSideLosesTheLinkOfANewcomer is TestOneSideLosesItsConnection for the first link of a node that has joined a formed world.
+func TestOneSideLosesTheLinkOfANewcomer(t *testing.T) {
+	for at := range 2 {
+		t.Run(fmt.Sprint("newcomer ", at), func(t *testing.T) {
+			inBubble(t, 2, func(w *world) {
+				w.form()
+				all := w.newcomers(1)
+				next := membership.View{Epoch: w.view.Epoch + 1, Nodes: all.Nodes}
+				for _, m := range w.meshes {
+					w.adopt(m, next)
+				}
+				time.Sleep(300 * time.Millisecond)
+				ends := []int{0, 2}
+				w.network.CutAt(w.host(ends[1-at]), w.host(ends[at]))
+				time.Sleep(100 * time.Millisecond)
+				for k, rank := range ends {
+					if l := w.linkOf(rank, ends[1-k]); l == nil || l.IsPending() || l.IsOver() {
+						t.Errorf("the link of rank %d to rank %d was not dialed again", rank, ends[1-k])
+					}
+				}
+				w.wantNoFailures()
+			})
+		})
+	}
+}
+
 // TestHeartbeatsDoNotBreakLinks: a link that breaks with a heartbeat in flight has lost nothing.
 func TestHeartbeatsDoNotBreakLinks(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
