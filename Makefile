@@ -24,6 +24,7 @@ LOSSES ?= 5m
 CHANGES ?= 320
 PAUSES ?= 100
 CUTS ?= 200
+CUTWORLDS ?= 2000
 BLAMES ?= 1000
 DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
@@ -63,7 +64,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts cut-worlds thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -199,6 +200,9 @@ survivals: ## measure how soon survivors of a kill continue, in SURVIVALS=100 wo
 
 cuts: ## cut connections between living hosts in CUTS=200 worlds, as root, and write docs/results/cuts.txt
 	@cd test/cluster && CUTS=$(CUTS) REPORT=$(CURDIR)/docs/results/cuts.txt NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -run '^TestCuts$$'
+
+cut-worlds: ## cut connections at any byte in CUTWORLDS=2000 simulated worlds, and write docs/results/cut-worlds.txt
+	@CUTWORLDS=$(CUTWORLDS) REPORT=$(CURDIR)/docs/results/cut-worlds.txt go test -count=1 -timeout 8h -run '^TestCutWorlds$$' ./test/faults
 
 thousand: ## form worlds of THOUSAND=128 nodes, or THOUSAND=128,256,512,1024, over TCP, kill a node, and write docs/results/thousand.txt
 	@cd test/cluster && THOUSAND=$(THOUSAND) REPORT=$(CURDIR)/docs/results/thousand.txt go test -count=1 -timeout 1h -run '^TestThousand$$'

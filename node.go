@@ -256,7 +256,7 @@ func (cfg *Config) node(ctx context.Context) (c node.Config, err error) {
 		}
 	}
 	return node.Config{
-		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Tamper: testhook.TamperFrom(ctx), Transports: use,
+		Seeds: cfg.Seeds, Timeout: cfg.FormTimeout, Request: request, Listen: cfg.Listen, Packets: testhook.PacketsFrom(ctx), Tamper: testhook.TamperFrom(ctx), Bulk: testhook.BulkFrom(ctx), Transports: use,
 		Areas: negotiate.Areas, AreaSize: negotiate.AreaSize(), PlainBulk: cfg.PlainBulk, OnDemand: cfg.Links != linksEager,
 		LinkIdleTimeout:   max(0, cfg.LinkIdleTimeout),
 		HeartbeatInterval: cfg.HeartbeatInterval, HeartbeatTimeout: cfg.HeartbeatTimeout, Log: cfg.Log,

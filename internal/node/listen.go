@@ -57,7 +57,8 @@ func (n *Node) listen() error {
 	var remote []mesh.Path
 	for _, t := range n.started {
 		if can := transport.CapabilitiesOf(t); can.Locality == transport.AnyHost {
-			remote = append(remote, mesh.Path{Transport: t, Alone: true, Encrypted: !can.Clear})
+			isBulk := t.Name() == n.cfg.Bulk
+			remote = append(remote, mesh.Path{Transport: t, Alone: !isBulk, Bulk: isBulk, Encrypted: !can.Clear})
 		} else {
 			n.paths = append(n.paths, mesh.Path{Transport: t, Alone: true})
 		}

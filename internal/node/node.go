@@ -58,6 +58,8 @@ type Config struct {
 	PlainBulk bool
 	// Tamper is mesh.RelayConfig.Tamper.
 	Tamper mesh.Tamper
+	// Bulk is the name of a factory whose transport is a path with Bulk; "" is none.
+	Bulk string
 	// OnDemand is mesh.Config.OnDemand.
 	OnDemand bool
 	// LinkIdleTimeout is mesh.Config.IdleTimeout.

@@ -37,6 +37,7 @@ type (
 	worldKey   struct{}
 	packetsKey struct{}
 	tamperKey  struct{}
+	bulkKey    struct{}
 )
 
 // WithWorld returns a context with which nexar.Local forms w.
@@ -71,4 +72,15 @@ func WithTamper(ctx context.Context, t mesh.Tamper) context.Context {
 func TamperFrom(ctx context.Context) mesh.Tamper {
 	t, _ := ctx.Value(tamperKey{}).(mesh.Tamper)
 	return t
+}
+
+// WithBulk returns a context with which nexar.Join makes a node whose links have their payloads on the transport of a factory, beside QUIC.
+func WithBulk(ctx context.Context, factory string) context.Context {
+	return context.WithValue(ctx, bulkKey{}, factory)
+}
+
+// BulkFrom returns the name of the factory of WithBulk, or "".
+func BulkFrom(ctx context.Context) string {
+	name, _ := ctx.Value(bulkKey{}).(string)
+	return name
 }

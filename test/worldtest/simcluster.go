@@ -2,12 +2,14 @@ package worldtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/simseed"
+	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -53,6 +55,34 @@ func (c *SimCluster) Join(host string, cfg nexar.Config) (*nexar.Node, error) {
 	cfg.HeartbeatInterval, cfg.HeartbeatTimeout = c.Beat, 10*c.Beat
 	return c.seed.Join(c.Ctx, packets, cfg)
 }
+
+// WireName is the name of the transport of JoinWire.
+const WireName = "wire"
+
+// wirePort is its port on each host.
+const wirePort = 7001
+
+// JoinWire is Join for a node whose links are over pipes of the network, which [sim.Network.CutAfter] cuts, or have their payloads there,
+// beside QUIC. As TCP, they refuse connections to a process that has ended.
+func (c *SimCluster) JoinWire(host string, beside bool, cfg nexar.Config) (*nexar.Node, error) {
+	packets, err := c.Network.Host(host).PacketConn(simseed.Port)
+	if err != nil {
+		return nil, err
+	}
+	cfg.HeartbeatInterval, cfg.HeartbeatTimeout = c.Beat, 10*c.Beat
+	f := transport.Factory{Name: WireName, Listen: func(_ context.Context, env transport.Env) (transport.Transport, error) {
+		if env.Node == "" {
+			return nil, errors.ErrUnsupported
+		}
+		t, err := c.Network.Host(host).ListenAs(wirePort, env.Node)
+		return wire{t}, err
+	}}
+	return c.seed.JoinOver(c.Ctx, packets, f, beside, cfg)
+}
+
+type wire struct{ transport.Transport }
+
+func (wire) Name() string { return WireName }
 
 // JoinHosts joins n nodes, with rank r on the host "host<r>".
 func (c *SimCluster) JoinHosts(t testing.TB, n int) []*nexar.Node {

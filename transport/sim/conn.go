@@ -20,6 +20,7 @@ type conn struct {
 	incoming *queue[*pipe]    // opened by the peer and not yet accepted
 	pipes    map[*pipe]uint64 // opened by this side, with their numbers
 	opened   uint64
+	cut      bool          // CutAfter has broken it; no byte of its pipes arrives
 	done     chan struct{} // closed after err is set
 	err      error
 }
@@ -42,7 +43,7 @@ func newConn(owner, peer *endpoint, stream string) *conn {
 	return c
 }
 
-func (c *conn) Peer() string          { return c.peerAddr }
+func (c *conn) Peer() string          { return c.peer.owner.identity }
 func (c *conn) RemoteAddr() string    { return c.peerAddr }
 func (c *conn) Done() <-chan struct{} { return c.done }
 

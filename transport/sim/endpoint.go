@@ -12,15 +12,16 @@ import (
 
 // An endpoint is the Transport at one port of a host.
 type endpoint struct {
-	network *Network
-	host    *Host
-	port    int
-	addr    string
-	backlog *queue[*conn] // dialed and not yet accepted
-	done    chan struct{} // closed when closed becomes true
-	closed  bool
-	conns   map[*conn]uint64 // numbered in the order of their creation
-	made    uint64           // number of conns created
+	network  *Network
+	host     *Host
+	port     int
+	addr     string
+	identity string
+	backlog  *queue[*conn] // dialed and not yet accepted
+	done     chan struct{} // closed when closed becomes true
+	closed   bool
+	conns    map[*conn]uint64 // numbered in the order of their creation
+	made     uint64           // number of conns created
 }
 
 func (e *endpoint) Name() string { return "sim" }
@@ -163,7 +164,7 @@ func (d *pendingDial) answer(target *endpoint, stream string) {
 	case target == nil || target.closed:
 		d.err = errors.New("no transport listens at this port")
 		return
-	case d.peer != "" && d.peer != target.addr:
+	case d.peer != "" && d.peer != target.identity:
 		d.err = fmt.Errorf("%w: it is not %q", transport.ErrIdentity, d.peer)
 		return
 	case d.from.closed:

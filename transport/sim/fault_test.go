@@ -126,6 +126,42 @@ func TestCutAt(t *testing.T) {
 	})
 }
 
+// TestCutAfter: a conn ends at a byte, at one of its hosts or at both, with the other conns of the hosts or alone.
+func TestCutAfter(t *testing.T) {
+	for name, x := range map[string]struct {
+		cut              sim.Cut
+		from, to, others bool // these sides end
+	}{
+		"both":     {sim.Cut{After: 5}, true, true, false},
+		"all":      {sim.Cut{After: 5, All: true}, true, true, true},
+		"sender":   {sim.Cut{After: 5, To: -1}, true, false, false},
+		"receiver": {sim.Cut{After: 5, From: time.Minute}, true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, sim.Config{Delay: time.Millisecond}, func(w *world) {
+				s, r := w.pipe(w.a, w.b)
+				other, _ := w.connect("a", "b")
+				w.network.CutAfter("a", "b", x.cut)
+				w.write(s, []byte{1, 2, 3})
+				w.write(s, []byte{4, 5, 6, 7})
+				w.wantDelivery(r, 5, time.Now(), time.Millisecond)
+				if n := w.network.Broken(); n.Conns != 0 {
+					w.Errorf("broken before the end: %+v", n)
+				}
+				time.Sleep(time.Hour)
+				for c, ends := range map[transport.Conn]bool{w.a: x.from, w.b: x.to, other: x.others} {
+					if (c.Err() != nil) != ends {
+						w.Errorf("the conn to %s has ended: %v, want %v", c.Peer(), c.Err(), ends)
+					}
+				}
+				if n := w.network.Broken(); n.Conns < 1 || n.Bytes != 2 {
+					w.Errorf("broken: %+v, want a conn with 2 bytes", n)
+				}
+			})
+		})
+	}
+}
+
 func TestCrash(t *testing.T) {
 	inBubble(t, sim.Config{Delay: 30 * time.Millisecond}, func(w *world) {
 		w.network.Crash("b")

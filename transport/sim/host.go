@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -56,7 +57,10 @@ func (h *Host) IP() net.IP { return append(net.IP(nil), h.ip...) }
 
 // Listen returns a transport that listens at a port of the host, or at an unused one if
 // port is 0. Its address is "host:port".
-func (h *Host) Listen(port int) (transport.Transport, error) {
+func (h *Host) Listen(port int) (transport.Transport, error) { return h.ListenAs(port, "") }
+
+// ListenAs is Listen with another identity than the address.
+func (h *Host) ListenAs(port int, identity string) (transport.Transport, error) {
 	n := h.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,6 +77,7 @@ func (h *Host) Listen(port int) (transport.Transport, error) {
 		done:    make(chan struct{}),
 		conns:   make(map[*conn]uint64),
 	}
+	e.identity = cmp.Or(identity, e.addr)
 	h.endpoints[port] = e
 	return e, nil
 }

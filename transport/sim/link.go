@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A link connects one host to another, in one direction.
@@ -15,6 +17,7 @@ type link struct {
 	from, to *Host
 	busy     time.Time      // end of the transmission of earlier bytes
 	blocked  []*orderedFlow // blocked until the link is up
+	cuts     []*Cut         // to come, with the bytes that are left
 }
 
 // link returns the link from a to b.
@@ -35,6 +38,35 @@ func (n *Network) link(a, b *Host) *link {
 // up reports whether traffic passes.
 func (l *link) up() bool {
 	return !l.Down && l.Loss < 1 && !l.from.off && !l.to.off && l.from.group == l.to.group
+}
+
+// deliver returns the bytes of a conn that arrive: those before the next cut. The reader has a moment to read them.
+func (l *link) deliver(c *conn, data []byte) []byte {
+	if len(l.cuts) == 0 {
+		return data
+	}
+	cut := l.cuts[0]
+	if cut.After -= len(data); cut.After >= 0 {
+		return data
+	}
+	l.cuts = l.cuts[1:]
+	n := l.network
+	conns := []*conn{c}
+	if cut.All {
+		conns = n.conns(l.from.name, l.to.name)
+	}
+	for _, c := range conns {
+		c.cut, c.peer.cut = true, true
+		soon := time.Now().Add(time.Nanosecond)
+		n.clock.at(soon, func() { n.note(c) })
+		if cut.From >= 0 {
+			n.clock.at(soon.Add(cut.From), func() { c.end(transport.ErrPeerGone) })
+		}
+		if cut.To >= 0 {
+			n.clock.at(soon.Add(cut.To), func() { c.peer.end(transport.ErrPeerGone) })
+		}
+	}
+	return data[:len(data)+cut.After]
 }
 
 // transmit queues size bytes for transmission, and returns when the last of them leaves.

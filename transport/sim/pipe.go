@@ -107,7 +107,10 @@ func (p *pipe) writeError() error {
 
 // arrive passes bytes to the reader.
 func (p *pipe) arrive(data []byte) {
-	if p.readErr == nil {
+	if p.readErr != nil || p.from.cut {
+		return
+	}
+	if data = p.flow.link.deliver(p.from, data); len(data) > 0 {
 		p.arrived = append(p.arrived, data)
 		p.readable.Signal()
 	}
@@ -155,8 +158,9 @@ func (p *pipe) CloseWrite() {
 	defer p.network.mu.Unlock()
 	if p.from.err == nil && !errors.Is(p.writeErr, transport.ErrClosed) {
 		p.flow.send(0, func() {
-			p.atEnd = true
-			p.readable.Signal()
+			if p.atEnd = !p.from.cut; p.atEnd {
+				p.readable.Signal()
+			}
 		})
 		p.writeErr = nil // It may be errReaderClosed.
 	}

@@ -15,7 +15,7 @@
 //	})
 //
 // [Host.Listen] returns a transport.Transport over the links. Its addresses have the form
-// "host:port", and are also its identities. [Host.PacketConn] returns a net.PacketConn
+// "host:port", and are also its identities, unless [Host.ListenAs] names another one. [Host.PacketConn] returns a net.PacketConn
 // for datagrams, for QUIC for example; each host has one IP address.
 //
 // # Links
@@ -132,6 +132,7 @@ type Network struct {
 	byEnds map[[2]*Host]*link
 	dials  map[string]int // number of dials by both addresses, for their random streams
 	groups int            // number of calls of Partition
+	broken Broken
 }
 
 // New returns a network without hosts.
@@ -226,18 +227,72 @@ func (n *Network) CutAt(host, peer string) (tell func()) {
 	}
 }
 
+// A Cut says how conns from one host to another break.
+type Cut struct {
+	// After is the number of bytes of pipes in this direction that are still delivered. The conn of the next byte breaks.
+	After int
+	// All says that all conns between the hosts break then.
+	All bool
+	// From and To are the times after which the hosts notice; negative: never. Until then their sides stay open, and get no answers.
+	From, To time.Duration
+}
+
+// CutAfter breaks conns at a byte. It is called again for another cut of the same direction.
+func (n *Network) CutAfter(from, to string, c Cut) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.link(n.host(from), n.host(to))
+	l.cuts = append(l.cuts, &c)
+}
+
+// Broken counts what [Network.Cut], [Network.CutAt] and [Network.CutAfter] have broken.
+type Broken struct {
+	Conns int
+	// Bytes were written to pipes of these conns, and never read.
+	Bytes int
+}
+
+// Broken returns what was broken up to now.
+func (n *Network) Broken() Broken {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.broken
+}
+
 // cut breaks the conns between two hosts at the first one, and returns the other sides.
 func (n *Network) cut(host, peer string) (others []*conn) {
+	for _, c := range n.conns(host, peer) {
+		n.note(c)
+		c.end(transport.ErrPeerGone)
+		others = append(others, c.peer)
+	}
+	return others
+}
+
+// conns returns the open sides at the first of two hosts of the conns between them.
+func (n *Network) conns(host, peer string) (list []*conn) {
 	ports := n.host(host).endpoints
 	for _, port := range slices.Sorted(maps.Keys(ports)) {
 		for _, c := range byNumber(ports[port].conns) {
 			if c.peer.owner.host == n.host(peer) {
-				c.end(transport.ErrPeerGone)
-				others = append(others, c.peer)
+				list = append(list, c)
 			}
 		}
 	}
-	return others
+	return list
+}
+
+// note counts a conn that breaks, unless one of its sides has ended.
+func (n *Network) note(c *conn) {
+	if c.err != nil || c.peer.err != nil {
+		return
+	}
+	n.broken.Conns++
+	for _, side := range []*conn{c, c.peer} {
+		for p := range side.pipes {
+			n.broken.Bytes += p.unread
+		}
+	}
 }
 
 // endAll ends conns with ErrPeerGone.

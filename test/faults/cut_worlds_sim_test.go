@@ -1,0 +1,869 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
+	"github.com/nexar-go/nexar/test/worldtest"
+	"github.com/nexar-go/nexar/transport/sim"
+)
+
+const (
+	// cutWorldsVariable is the number of worlds of TestCutWorlds.
+	cutWorldsVariable = "CUTWORLDS"
+	// cutBeat is the interval of heartbeats, a tenth of the heartbeat timeout.
+	cutBeat = 200 * time.Millisecond
+	// cutSettle is the time in which a world works again after its faults, and in which it ends.
+	cutSettle = 2 * time.Minute
+	// cutPauseMax is the longest time for which the seed cannot be reached. Nodes give a seed without a state directory up after 30 s of silence,
+	// which may begin some seconds before.
+	cutPauseMax = 24 * time.Second
+	// seedPauseBetween is the time for which the seed can be reached after that.
+	seedPauseBetween = 5 * time.Second
+	// changesMax is the number of changes of a world.
+	changesMax = 4
+)
+
+// A cutFault is a kind of fault of a world.
+type cutFault int
+
+const (
+	breakOne        cutFault = iota // one connection of a pair, at a byte
+	breakPair                       // all connections of a pair, at a byte
+	silence                         // one of a pair sends nothing to the other
+	breakAndSilence                 // breakPair, and then one sends nothing to the other, and the other nothing to it
+	pauseSeed                       // nobody reaches the seed
+	// Changes of the world.
+	joins
+	leaves     // at a reconfiguration
+	closes     // at once
+	bothLeave  // both sides of a link, which breaks
+	crashes    // the process
+	powersOff  // the host
+	restarts   // the process, at the same address
+	readmitted // a node is removed, and joins again
+	cutFaults
+)
+
+func (f cutFault) String() string {
+	return [...]string{
+		"one connection broken", "all connections of a pair broken", "silent in one direction", "broken and silent in both directions in turn", "seed unreachable",
+		"joined", "left at a reconfiguration", "left at once", "both sides of a link left", "process ended", "host lost", "process restarted", "removed and admitted again",
+	}[f]
+}
+
+// A cutTally is what has happened in worlds.
+type cutTally struct {
+	worlds, failed int
+	faults         [cutFaults]int
+	broken         sim.Broken
+	redials        int // of links that broke
+	steps          int // of ranks
+	operations     int // verified on a rank
+	epochs         int // of worlds
+	ended          int // communicators, although all processes in them lived
+}
+
+func (a *cutTally) add(b *cutTally) {
+	a.worlds += b.worlds
+	a.failed += b.failed
+	for i, n := range b.faults {
+		a.faults[i] += n
+	}
+	a.broken.Conns += b.broken.Conns
+	a.broken.Bytes += b.broken.Bytes
+	a.redials += b.redials
+	a.steps += b.steps
+	a.operations += b.operations
+	a.epochs += b.epochs
+	a.ended += b.ended
+}
+
+// TestCutWorlds: in worlds that a random seed determines, connections break at any byte, and directions are silent, while the ranks verify the
+// results of their operations; in two of three worlds nodes join, leave and end meanwhile. No element is wrong, nothing hangs, no rank
+// fails that was not ended, and no communicator ends while all its processes live. CUTWORLDS=1000 runs that many worlds; FIRST=7 is the
+// random seed of the first.
+func TestCutWorlds(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
+	first, worlds := uint64(0), uint64(4)
+	n, err := strconv.ParseUint(os.Getenv(cutWorldsVariable), 10, 64)
+	long := err == nil
+	if long {
+		worlds = n
+	}
+	if n, err := strconv.ParseUint(os.Getenv(firstVariable), 10, 64); err == nil {
+		first = n
+	}
+	tallies := make(map[string]*cutTally)
+	for chance := first; chance < first+worlds; chance++ {
+		var w *cutSim
+		passed := t.Run(fmt.Sprint(chance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w = newCutSim(t, chance)
+				w.run()
+			})
+		})
+		w.tally.worlds = 1
+		if !passed {
+			w.tally.failed = 1
+		}
+		if tallies[w.kind()] == nil {
+			tallies[w.kind()] = &cutTally{}
+		}
+		tallies[w.kind()].add(&w.tally)
+		if long && (chance-first)%100 == 99 {
+			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", chance-first+1, worlds)
+		}
+	}
+	report := cutWorldsReport(tallies)
+	t.Log("\n" + report)
+	if path := os.Getenv("REPORT"); path != "" {
+		if err := os.WriteFile(path, []byte(report), 0o644); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// cutWorldsReport returns the report of "make cut-worlds".
+func cutWorldsReport(tallies map[string]*cutTally) string {
+	var all cutTally
+	var kinds strings.Builder
+	for _, kind := range slices.Sorted(mapKeys(tallies)) {
+		a := tallies[kind]
+		all.add(a)
+		fmt.Fprintf(&kinds, "%-38s %4d worlds, %d failed; %d connections broken, %d bytes lost; %d communicators ended\n", kind, a.worlds, a.failed, a.broken.Conns, a.broken.Bytes, a.ended)
+	}
+	text := fmt.Sprintf(`Worlds of 4 to 6 nodes in a simulated network and in fake time, each with 20 to 60 faults, while all ranks verify all-reduces, all-to-alls,
+broadcasts, messages of 8 B to 1 MiB, streams of blocking sends, cancelled sends and receives, and calls; printed by "make cut-worlds". The heartbeat timeout is %v.
+%s/%s, %s
+
+A world has failed if an element is wrong, a call hangs, a rank fails that was not ended, or a communicator has ended while all its processes lived.
+
+%s
+Faults:
+`, 10*cutBeat, runtime.GOOS, runtime.GOARCH, runtime.Version(), kinds.String())
+	for f, n := range all.faults {
+		text += fmt.Sprintf("%7d %v\n", n, cutFault(f))
+	}
+	return text + fmt.Sprintf(`
+Effects:
+%7d connections broken
+%7d bytes that were written to them and not read, so that the links repeated them
+%7d times a link dialed again
+%7d epochs
+%7d steps of ranks, with %d verified operations
+%7d worlds failed, %d communicators ended
+`, all.broken.Conns, all.broken.Bytes, all.redials, all.epochs, all.steps, all.operations, all.failed, all.ended)
+}
+
+func mapKeys[V any](m map[string]V) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// A cutSim is a world of TestCutWorlds.
+type cutSim struct {
+	*testing.T
+	*worldtest.SimCluster
+	chance          uint64
+	rng             *rand.Rand
+	size            int
+	topology, links string
+	beside          bool // payloads have another transport than control
+	changes         bool
+	restore         sim.Link
+	working         sync.WaitGroup
+	stop            atomic.Int64 // 1 stops all nodes after the same step
+	redials         atomic.Int64
+
+	mu      sync.Mutex
+	members []*cutMember
+	epochs  map[uint64]*cutEpoch
+	faulty  map[nexar.NodeID]time.Time // since when a fault may end the node
+	ends    []cutEnd
+	history []string
+	tally   cutTally
+}
+
+// A cutMember is a process of a world, on a host of its own.
+type cutMember struct {
+	host string
+
+	// The mutex of the world guards:
+	node   *nexar.Node
+	comm   *nexar.Comm // of the current epoch
+	done   bool        // it is to end, or has ended
+	rejoin bool        // it joins again when it has ended
+	ended  bool
+	steps  int
+	err    error
+}
+
+// A cutEpoch is an epoch of a world.
+type cutEpoch struct {
+	roster []nexar.NodeID // by rank
+}
+
+// A cutEnd is the error of an operation.
+type cutEnd struct {
+	epoch uint64
+	at    time.Time
+	host  string
+	err   error
+}
+
+func newCutSim(t *testing.T, chance uint64) *cutSim {
+	rng := rand.New(rand.NewPCG(chance, 87))
+	w := &cutSim{
+		T: t, chance: chance, rng: rng, size: 4 + rng.IntN(3), changes: chance%3 != 0,
+		epochs: make(map[uint64]*cutEpoch), faulty: make(map[nexar.NodeID]time.Time),
+	}
+	w.topology = []string{"full", "k-regular:2", "k-regular:4", "hypercube"}[rng.IntN(4)]
+	w.links = []string{"demand", "eager"}[rng.IntN(2)]
+	w.beside = rng.IntN(2) == 1
+	w.SimCluster = worldtest.NewSimCluster(t, chance, w.size)
+	w.Beat = cutBeat
+	w.restore = worldtest.SimClusterLink()
+	return w
+}
+
+// kind returns the name of the kind of world.
+func (w *cutSim) kind() string {
+	transports := "one transport"
+	if w.beside {
+		transports = "beside QUIC"
+	}
+	return w.topology + ", " + w.links + ", " + transports
+}
+
+func (w *cutSim) noteLocked(format string, args ...any) {
+	w.history = append(w.history, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (w *cutSim) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noteLocked(format, args...)
+}
+
+// run runs the world from its beginning to its verdict.
+func (w *cutSim) run() {
+	defer w.SimCluster.Close()
+	defer w.working.Wait()
+	defer w.Cancel()
+	for range w.size {
+		w.mu.Lock()
+		w.addLocked(fmt.Sprint("host", len(w.members)))
+		w.mu.Unlock()
+	}
+	if w.await(cutSettle, "the world forms", func() bool { return w.progressLocked(1) }) {
+		var outage sync.WaitGroup
+		for range 20 + w.rng.IntN(41) {
+			w.apply(w.choose(), &outage)
+			time.Sleep(time.Duration(w.rng.IntN(400)) * time.Millisecond)
+		}
+		outage.Wait()
+		w.mu.Lock()
+		for _, m := range w.members {
+			m.steps = 0
+		}
+		w.mu.Unlock()
+		if w.await(cutSettle, "all nodes make steps in one world after the faults", func() bool { return w.progressLocked(5) }) {
+			w.stop.Store(1)
+			w.await(cutSettle, "all nodes end", w.endedLocked)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judgeLocked()
+	if w.Failed() {
+		w.Logf("FIRST=%d CUTWORLDS=1: %d nodes, %s, changes: %v\n%s", w.chance, w.size, w.kind(), w.changes, strings.Join(w.history, "\n"))
+	}
+}
+
+// await waits until a condition holds, and fails the test if it does not within a time.
+func (w *cutSim) await(limit time.Duration, what string, condition func() bool) bool {
+	for end := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+		w.mu.Lock()
+		holds := condition()
+		w.mu.Unlock()
+		if holds {
+			return true
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Errorf("%s: not within %v", what, limit)
+	for _, m := range w.members {
+		if m.node != nil && !m.ended {
+			w.noteLocked("%s, node %v, has made %d steps and is in %v", m.host, m.node.ID(), m.steps, running(m.node))
+		}
+	}
+	return false
+}
+
+// progressLocked reports whether all nodes that are to stay have made a number of steps, and are in one world.
+func (w *cutSim) progressLocked(steps int) bool {
+	var epoch uint64
+	n := 0
+	for _, m := range w.members {
+		if m.done {
+			continue
+		}
+		if m.comm == nil || m.steps < steps || epoch != 0 && m.comm.Epoch() != epoch {
+			return false
+		}
+		epoch = m.comm.Epoch()
+		n++
+	}
+	return n > 0 && n == len(w.epochs[epoch].roster)
+}
+
+func (w *cutSim) endedLocked() bool {
+	return !slices.ContainsFunc(w.members, func(m *cutMember) bool { return !m.ended && !m.done })
+}
+
+// judgeLocked decides whether errors are consequences of changes, and counts.
+func (w *cutSim) judgeLocked() {
+	for _, m := range w.members {
+		if m.err != nil && !m.done {
+			w.Errorf("%s has ended: %v", m.host, m.err)
+		}
+	}
+	blamed := make(map[uint64]bool)
+	for _, e := range w.ends {
+		w.noteLocked("%s, epoch %d, at %v: %v", e.host, e.epoch, e.at.Format("04:05.000"), e.err)
+		if errors.Is(e.err, errWrong) {
+			w.Errorf("%s, epoch %d, at %v: %v", e.host, e.epoch, e.at.Format("04:05.000"), e.err)
+			continue
+		}
+		isExpected := slices.ContainsFunc(w.epochs[e.epoch].roster, func(id nexar.NodeID) bool {
+			since, ok := w.faulty[id]
+			return ok && !since.After(e.at)
+		})
+		if !isExpected {
+			w.Errorf("%s: the communicator of epoch %d has ended at %v although all its processes lived: %v", e.host, e.epoch, e.at.Format("04:05.000"), e.err)
+			blamed[e.epoch] = true
+		}
+	}
+	w.tally.ended = len(blamed)
+	w.tally.epochs, w.tally.redials, w.tally.broken = len(w.epochs), int(w.redials.Load()), w.Network.Broken()
+}
+
+// addLocked starts a node on a host.
+func (w *cutSim) addLocked(host string) {
+	m := &cutMember{host: host}
+	w.members = append(w.members, m)
+	w.working.Go(func() {
+		for again := true; again; {
+			err := w.live(m)
+			w.mu.Lock()
+			again, m.rejoin = m.rejoin && w.Ctx.Err() == nil, false
+			m.err, m.comm, m.ended = err, nil, !again
+			if again {
+				m.done = false
+			}
+			w.noteLocked("%s has ended: %v", host, err)
+			w.mu.Unlock()
+		}
+	})
+}
+
+// live runs a node from Join to its end.
+func (w *cutSim) live(m *cutMember) error {
+	log := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		w.note("%s: %s", m.host, strings.TrimSpace(string(p)))
+		if strings.Contains(string(p), "broke and is dialed again") {
+			w.redials.Add(1)
+		}
+		return len(p), nil
+	}), &slog.HandlerOptions{Level: slog.LevelInfo}))
+	n, err := w.JoinWire(m.host, w.beside, nexar.Config{
+		FormTimeout: 10 * time.Minute, Topology: w.topology, Links: w.links, Log: log,
+		RecoveryTimeout: 2 * time.Minute, CollectiveTimeout: 2 * time.Minute, ReconfigureTimeout: 2 * time.Minute,
+	})
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	w.mu.Lock()
+	m.node = n
+	w.noteLocked("%s has joined as node %v", m.host, n.ID())
+	w.mu.Unlock()
+	var state stepState
+	for c, err := range n.Epochs(w.Ctx) {
+		if err != nil {
+			return err
+		}
+		w.enter(m, c)
+		stopped, err := w.work(m, n, c, &state)
+		if err != nil {
+			w.mu.Lock()
+			if w.Ctx.Err() == nil {
+				w.ends = append(w.ends, cutEnd{epoch: c.Epoch(), at: time.Now(), host: m.host, err: err})
+			}
+			w.mu.Unlock()
+		}
+		if stopped || errors.Is(err, errWrong) {
+			return err
+		}
+	}
+	return nil
+}
+
+// enter records the communicator of a node.
+func (w *cutSim) enter(m *cutMember, c *nexar.Comm) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m.comm = c
+	if w.epochs[c.Epoch()] == nil {
+		w.epochs[c.Epoch()] = &cutEpoch{roster: make([]nexar.NodeID, c.Size())}
+		for _, p := range m.node.Peers() {
+			w.epochs[c.Epoch()].roster[p.Rank] = p.Node
+		}
+		w.epochs[c.Epoch()].roster[c.Rank()] = m.node.ID()
+	}
+	w.noteLocked("%s is rank %d of %d in epoch %d", m.host, c.Rank(), c.Size(), c.Epoch())
+	if e := w.epochs[c.Epoch()]; len(e.roster) != c.Size() || e.roster[c.Rank()] != m.node.ID() {
+		w.Errorf("%s is rank %d of %d in epoch %d, which has the nodes %v", m.host, c.Rank(), c.Size(), c.Epoch(), e.roster)
+	}
+}
+
+// work is the loop of a node in an epoch. It reports whether the world has stopped.
+func (w *cutSim) work(m *cutMember, n *nexar.Node, c *nexar.Comm, state *stepState) (stopped bool, err error) {
+	c.Register("echo", func(_ context.Context, from int, args []byte) ([]byte, error) {
+		return slices.Concat([]byte{byte(from)}, args), nil
+	})
+	if err := nexar.Sync(w.Ctx, c, state); err != nil {
+		return false, fmt.Errorf("sync: %w", err)
+	}
+	for {
+		x := []int64{w.stop.Load()}
+		if err := nexar.AllReduce(w.Ctx, c, x, nexar.Sum); err != nil {
+			return false, err
+		}
+		if x[0] > 0 {
+			return true, c.Barrier(w.Ctx)
+		}
+		step := cutStep{comm: c, ctx: w.Ctx, number: state.Step, rng: rand.New(rand.NewPCG(w.chance, c.Epoch()<<32|uint64(state.Step)))}
+		if err := step.run(); err != nil {
+			return false, fmt.Errorf("step %d: %w", state.Step, err)
+		}
+		state.Step++
+		w.mu.Lock()
+		m.steps++
+		w.tally.steps++
+		w.tally.operations += int(step.done.Load())
+		w.mu.Unlock()
+		if changed, err := n.Reconfigure(w.Ctx); changed || err != nil {
+			return false, err
+		}
+		time.Sleep(time.Duration(step.rng.IntN(100)) * time.Millisecond)
+	}
+}
+
+// A cutStep has the operations of one step on a rank. All ranks draw the same numbers from rng.
+type cutStep struct {
+	ctx    context.Context
+	comm   *nexar.Comm
+	number int64
+	rng    *rand.Rand
+	done   atomic.Int64 // operations
+}
+
+// element returns an element of the data from one rank to another, or to all.
+func (s *cutStep) element(from, to, kind, i int) uint64 {
+	return worldtest.Mix(uint64(s.number)<<32|uint64(from)<<24|uint64(to)<<16|uint64(kind)<<8) + uint64(i)
+}
+
+// vector returns elements.
+func (s *cutStep) vector(n, from, to, kind int) []uint64 {
+	x := make([]uint64, n)
+	for i, first := 0, s.element(from, to, kind, 0); i < n; i++ {
+		x[i] = first + uint64(i)
+	}
+	return x
+}
+
+// check compares data with that of vector.
+func (s *cutStep) check(what string, x []uint64, from, to, kind int) error {
+	s.done.Add(1)
+	first := s.element(from, to, kind, 0)
+	for i, got := range x {
+		if got != first+uint64(i) {
+			return fmt.Errorf("%w: %s of step %d from rank %d to %d: element %d of %d is %#x, want %#x", errWrong, what, s.number, from, to, i, len(x), got, first+uint64(i))
+		}
+	}
+	return nil
+}
+
+// length draws a number of elements: of messages that are sent at once, or that wait for a grant.
+func (s *cutStep) length() int {
+	return [...]int{1, 1, 100, 100, 1_000, 1_000, 7_000, 9_000, 9_000, 20_000, 20_000, 131_072}[s.rng.IntN(12)]
+}
+
+func (s *cutStep) run() error {
+	n, rank := s.comm.Size(), s.comm.Rank()
+	var group sync.WaitGroup
+	errs := make(chan error, 64)
+	do := func(f func() error) {
+		group.Go(func() {
+			if err := f(); err != nil {
+				errs <- err
+			}
+		})
+	}
+	for k := range 1 + s.rng.IntN(4) {
+		from := s.rng.IntN(n)
+		to := (from + 1 + s.rng.IntN(max(1, n-1))) % n
+		length, count, tag := s.length(), 1, nexar.Tag(10+k)
+		if s.rng.IntN(3) == 0 {
+			count, length = 2+s.rng.IntN(40), min(length, 9_000)
+		}
+		switch isCall := s.rng.IntN(4) == 0; {
+		case isCall && from == rank:
+			isLimited, limit := s.rng.IntN(3) == 0, time.Duration(s.rng.IntN(20))*time.Millisecond
+			do(func() error { return s.call(to, length, k, isLimited, limit) })
+		case isCall:
+			s.rng.IntN(3)
+			s.rng.IntN(20)
+		case from == rank && to != rank:
+			do(func() error {
+				for i := range count {
+					if err := nexar.Send(s.ctx, s.comm, s.vector(length, from, to, i), to, tag); err != nil {
+						return fmt.Errorf("send %d of %d to rank %d: %w", i, length, to, err)
+					}
+				}
+				return nil
+			})
+		case to == rank && to != from:
+			do(func() error {
+				x := make([]uint64, length)
+				for i := range count {
+					if _, err := nexar.Recv(s.ctx, s.comm, x, from, tag); err != nil {
+						return fmt.Errorf("receive %d of %d from rank %d: %w", i, length, from, err)
+					}
+					if err := s.check("a message", x, from, to, i); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	err := s.collectives()
+	group.Wait()
+	close(errs)
+	for e := range errs {
+		err = cmp.Or(err, e)
+		if errors.Is(e, errWrong) {
+			err = e
+		}
+	}
+	return err
+}
+
+// call calls a function, which may be cancelled.
+func (s *cutStep) call(to, length, kind int, isLimited bool, limit time.Duration) error {
+	ctx, cancel := s.ctx, func() {}
+	if isLimited {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+	}
+	defer cancel()
+	args := make([]byte, length)
+	for i := range args {
+		args[i] = byte(s.element(s.comm.Rank(), to, kind, i))
+	}
+	answer, err := s.comm.Call(ctx, to, "echo", args)
+	switch {
+	case err != nil && isLimited && ctx.Err() != nil && s.ctx.Err() == nil:
+		return nil
+	case err != nil:
+		return err
+	case len(answer) != 1+length || answer[0] != byte(s.comm.Rank()) || !slices.Equal(answer[1:], args):
+		return fmt.Errorf("%w: the answer of rank %d in step %d", errWrong, to, s.number)
+	}
+	s.done.Add(1)
+	return nil
+}
+
+// collectives makes the collectives of the step, in the same order on all ranks.
+func (s *cutStep) collectives() error {
+	n, rank := s.comm.Size(), s.comm.Rank()
+	for range 1 + s.rng.IntN(3) {
+		length := s.length()
+		switch kind := s.rng.IntN(8); kind {
+		case 0, 1, 2:
+			x, sum := s.vector(length, rank, 255, kind), uint64(0)
+			for r := range n {
+				sum += s.element(r, 255, kind, 0)
+			}
+			if err := nexar.AllReduce(s.ctx, s.comm, x, nexar.Sum); err != nil {
+				return err
+			}
+			s.done.Add(1)
+			for i, got := range x {
+				if want := sum + uint64(n*i); got != want {
+					return fmt.Errorf("%w: element %d of %d of the sum in step %d is %#x, want %#x", errWrong, i, length, s.number, got, want)
+				}
+			}
+		case 3, 4:
+			length = min(length, 30_000)
+			src, dst := make([]uint64, 0, n*length), make([]uint64, n*length)
+			for to := range n {
+				src = append(src, s.vector(length, rank, to, 200)...)
+			}
+			if err := nexar.AllToAll(s.ctx, s.comm, dst, src); err != nil {
+				return err
+			}
+			for from := range n {
+				if err := s.check("an all-to-all", dst[from*length:][:length], from, rank, 200); err != nil {
+					return err
+				}
+			}
+		case 5, 6:
+			root := s.rng.IntN(n)
+			x := make([]uint64, length)
+			if rank == root {
+				copy(x, s.vector(length, root, 255, 201))
+			}
+			if err := nexar.Broadcast(s.ctx, s.comm, x, root); err != nil {
+				return err
+			}
+			if err := s.check("a broadcast", x, root, 255, 201); err != nil {
+				return err
+			}
+		case 7:
+			if err := s.cancelled(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// cancelled cancels sends and receives on a communicator of their own. Nobody writes to the memory of a receive after it.
+func (s *cutStep) cancelled() error {
+	n, rank := s.comm.Size(), s.comm.Rank()
+	dup, err := s.comm.Dup(s.ctx)
+	if err != nil {
+		return err
+	}
+	length, distance := []int{9_000, 131_072}[s.rng.IntN(2)], 1+s.rng.IntN(max(1, n-1))
+	limits := make([]time.Duration, 2*n)
+	for i := range limits {
+		limits[i] = time.Duration(s.rng.IntN(60)) * time.Millisecond
+	}
+	to, from := (rank+distance)%n, (rank+n-distance%n)%n
+	x := make([]uint64, length)
+	var group sync.WaitGroup
+	group.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, limits[rank])
+		defer cancel()
+		if to != rank {
+			_ = nexar.Send(ctx, dup, s.vector(length, rank, to, 202), to, 1) // It may be cancelled here or at a peer.
+		}
+	})
+	var wrong error
+	if from != rank {
+		ctx, cancel := context.WithTimeout(s.ctx, limits[n+rank])
+		if _, err := nexar.Recv(ctx, dup, x, from, 1); err == nil {
+			wrong = s.check("a message", x, from, rank, 202)
+		}
+		cancel()
+	}
+	clear(x)
+	group.Wait()
+	time.Sleep(50 * time.Millisecond)
+	if i := slices.IndexFunc(x, func(e uint64) bool { return e != 0 }); i >= 0 {
+		wrong = fmt.Errorf("%w: element %d of %d was written after a cancelled receive in step %d", errWrong, i, length, s.number)
+	}
+	dup.Close()
+	return wrong
+}
+
+// choose draws a fault. Changes of the world are rare.
+func (w *cutSim) choose() cutFault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	made := 0
+	for f := joins; f < cutFaults; f++ {
+		made += w.tally.faults[f]
+	}
+	if w.changes && made < changesMax && w.rng.IntN(8) == 0 {
+		return joins + cutFault(w.rng.IntN(int(cutFaults-joins)))
+	}
+	return [...]cutFault{breakOne, breakOne, breakOne, breakOne, breakOne, breakOne, breakOne, breakOne, breakPair, breakPair, breakPair, breakPair, silence, silence, silence, breakAndSilence, breakAndSilence, breakAndSilence, pauseSeed}[w.rng.IntN(19)]
+}
+
+// pick draws two nodes that work and are to stay.
+func (w *cutSim) pick() (a, b *cutMember, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var here []*cutMember
+	for _, m := range w.members {
+		if !m.done && m.comm != nil {
+			here = append(here, m)
+		}
+	}
+	if len(here) < 2 {
+		return nil, nil, len(here)
+	}
+	i := w.rng.IntN(len(here))
+	return here[i], here[(i+1+w.rng.IntN(len(here)-1))%len(here)], len(here)
+}
+
+// cut draws where and how connections break.
+func (w *cutSim) cut(all bool) sim.Cut {
+	c := sim.Cut{All: all, After: [...]int{w.rng.IntN(64), w.rng.IntN(5_000), w.rng.IntN(300_000)}[w.rng.IntN(3)]}
+	late := time.Duration(w.rng.IntN(1500)) * time.Millisecond
+	switch w.rng.IntN(8) {
+	case 0:
+		c.From = late
+	case 1:
+		c.To = late
+	case 2:
+		c.From = -1
+	case 3:
+		c.To = -1
+	}
+	return c
+}
+
+// apply applies a fault.
+func (w *cutSim) apply(f cutFault, outage *sync.WaitGroup) {
+	if f == closes || f == bothLeave { // Nodes wait for the next view for a short time if a node has left.
+		outage.Wait()
+	}
+	a, b, n := w.pick()
+	if f == joins || f < joins && a != nil || n >= 4 {
+		w.begin(f, a, b, n)
+		w.inflict(f, a, b, outage)
+	}
+}
+
+// begin counts and notes a fault.
+func (w *cutSim) begin(f cutFault, a, b *cutMember, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tally.faults[f]++
+	if f == joins {
+		w.noteLocked("%v: host%d", f, len(w.members))
+		w.addLocked(fmt.Sprint("host", len(w.members)))
+		return
+	}
+	w.noteLocked("%v: %s, %s of %d nodes", f, a.host, b.host, n)
+	end := func(m *cutMember) {
+		m.done = true
+		w.faulty[m.node.ID()] = time.Now()
+	}
+	switch f {
+	case leaves:
+		a.done = true
+	case bothLeave:
+		end(a)
+		end(b)
+	case closes, crashes, powersOff, restarts, readmitted:
+		end(a)
+		a.rejoin = f == readmitted
+	}
+}
+
+// outageMax is the longest silence of a direction. Two of them are shorter than the heartbeat timeout.
+const outageMax = 700
+
+// inflict carries out a fault.
+func (w *cutSim) inflict(f cutFault, a, b *cutMember, outage *sync.WaitGroup) {
+	silent := func(a, b *cutMember) {
+		took := time.Duration(20+w.rng.IntN(outageMax)) * time.Millisecond
+		w.Network.SetOneWay(a.host, b.host, sim.Link{Down: true})
+		time.Sleep(took)
+		w.Network.SetOneWay(a.host, b.host, w.restore)
+	}
+	switch f {
+	case breakOne, breakPair:
+		c := w.cut(f == breakPair)
+		w.note("at byte %d, noticed after %v and %v", c.After, c.From, c.To)
+		w.Network.CutAfter(a.host, b.host, c)
+	case silence:
+		silent(a, b)
+	case breakAndSilence:
+		w.Network.Cut(a.host, b.host)
+		silent(a, b)
+		silent(b, a)
+	case pauseSeed:
+		took := time.Second + time.Duration(w.rng.Int64N(int64(cutPauseMax-time.Second)))
+		outage.Wait()
+		w.Network.Partition("seed")
+		outage.Go(func() {
+			time.Sleep(took)
+			w.Network.Heal()
+			time.Sleep(seedPauseBetween)
+		})
+	case leaves:
+		w.working.Go(func() { _ = a.node.Leave(w.Ctx) }) // The node ends with its own error.
+	case closes:
+		w.working.Go(func() { _ = a.node.Close() })
+		outage.Go(func() { time.Sleep(seedPauseBetween) })
+	case bothLeave:
+		w.Network.Cut(a.host, b.host)
+		w.working.Go(func() { _ = a.node.Close() })
+		w.working.Go(func() { _ = b.node.Close() })
+		outage.Go(func() { time.Sleep(seedPauseBetween) })
+	case crashes:
+		w.Network.Crash(a.host)
+	case powersOff:
+		w.Network.PowerOff(a.host)
+	case restarts:
+		w.Network.Crash(a.host)
+		w.mu.Lock()
+		w.addLocked(a.host)
+		w.mu.Unlock()
+	case readmitted:
+		w.isolate(a, 15*cutBeat)
+	}
+}
+
+// isolate separates a host from all others.
+func (w *cutSim) isolate(m *cutMember, took time.Duration) {
+	w.mu.Lock()
+	others := []string{"seed"}
+	for _, other := range w.members {
+		others = append(others, other.host)
+	}
+	w.mu.Unlock()
+	set := func(l sim.Link) {
+		for _, host := range others {
+			if host != m.host {
+				w.Network.SetLink(m.host, host, l)
+			}
+		}
+	}
+	set(sim.Link{Down: true})
+	time.Sleep(took)
+	set(w.restore)
+}
