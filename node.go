@@ -296,7 +296,7 @@ type Peer struct {
 	Addr string
 	// Transport is "shm", "quic", "tcp+tls", "tcp", "relay" or the name of one of
 	// Config.Factories. BulkTransport carries payloads: it is the same, or TCP beside
-	// QUIC. After the failure of an RDMA device both are "tcp+tls".
+	// QUIC.
 	Transport, BulkTransport string
 	// DeviceMemory says how the last vector on a device (see [DeviceComm]) of more than 64 KiB was exchanged with the peer:
 	// "staged" through memory of this host, or by the method with which the network card of this node accesses the
@@ -320,7 +320,8 @@ type Peer struct {
 	//   - "eager": this node has made the connection because its Config.Links is "eager"; the other one shows "peer"
 	LinkPurpose string
 	// Reason explains the choice of the transport as text, such as "same host", or why a faster
-	// one is not in use. The node with the higher rank makes the choice. After the failure of an RDMA device it is the failure.
+	// one is not in use. The node with the higher rank makes the choice at first. After the failure of a connection over a faster one, such as RDMA,
+	// it contains the error.
 	Reason string
 	// Hops is the number of connections that data to the peer passes: 1, or more over relays of a sparse topology
 	// (Config.Topology).

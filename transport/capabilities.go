@@ -36,7 +36,6 @@ type Capabilities struct {
 	Authenticator Authenticator
 	MemorySharer  MemorySharer
 	RemoteMemory  RemoteMemory
-	FallbackConn  FallbackConn
 	Exposer       Exposer
 
 	// Features of a Sender.
@@ -199,23 +198,6 @@ type TLSConn interface {
 	// ConnectionState returns the state of the TLS session. It can export keying material (RFC
 	// 9266).
 	ConnectionState() tls.ConnectionState
-}
-
-// A FallbackConn is a Conn that goes on by other means when its device or network fails.
-type FallbackConn interface {
-	// Fallback returns the substitute that carries the pipes of the Conn after a failure, or nil before. It does not
-	// block, and may be called concurrently. The caller must not change the result.
-	Fallback() *Fallback
-}
-
-// A Fallback is the substitute for the transport of a Conn.
-type Fallback struct {
-	// Transport is its name, such as "tcp+tls".
-	Transport string
-	// Encrypted says that it encrypts and authenticates all bytes of the pipes.
-	Encrypted bool
-	// Reason is the failure, as text.
-	Reason string
 }
 
 // An Authenticator is an accepted Conn with a peer that may have no identity yet, and is

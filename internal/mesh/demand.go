@@ -372,8 +372,13 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	if p.proposal == r {
 		p.proposal = nil
 	}
-	if connected && p.link == l && l.Conn() == r.conn { // It may have broken, and another one may be in use.
+	switch {
+	case !connected || p.link != l:
+	case l.Conn() == r.conn:
+		p.explain(r)
 		p.route, p.broken, p.processEnded = r, nil, nil
+	default: // It has broken, and another one may be in use.
+		p.noteFailure(r, r.conn.Err())
 	}
 	m.changed.Send()
 }

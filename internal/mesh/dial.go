@@ -122,6 +122,11 @@ type pathFailure struct {
 	err  error
 }
 
+// why returns the reason for not taking the path.
+func (f pathFailure) why() string {
+	return f.path.name() + ": " + strings.TrimPrefix(f.err.Error(), f.path.name()+": ")
+}
+
 func (m *Mesh) newDialing(slot int) *dialing {
 	here, p := m.node(m.self).Host, m.peer(slot)
 	n := *p.node
@@ -148,27 +153,42 @@ func (d *dialing) absence(p *Path) string {
 // dialPaths tries all paths once, in the order of preference.
 func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
 	var localErr, remoteErr error
-	for i := range d.mesh.cfg.Paths {
-		switch p := &d.mesh.cfg.Paths[i]; {
-		case !d.mesh.carries(p, d.node):
-		case p.isLocal():
+	choices := d.choices()
+	for n, i := range choices {
+		p := &d.mesh.cfg.Paths[i]
+		if p.isLocal() {
 			r, err := d.dialLocal(ctx, p)
 			if err == nil {
 				return r, nil
 			}
 			localErr = err
-		default:
-			c, addr, err := d.dialRemote(ctx, p)
-			if err == nil {
-				return d.complete(ctx, i, c, addr), nil
-			}
-			remoteErr = err
+			continue
 		}
+		c, addr, err := d.dialRemote(ctx, p, n == len(choices)-1)
+		if err == nil {
+			return d.complete(ctx, i, c, addr), nil
+		}
+		remoteErr = err
 	}
 	if remoteErr != nil && localErr != nil && !errors.Is(localErr, transport.ErrNotLocal) {
 		return nil, fmt.Errorf("%w; %w", remoteErr, localErr)
 	}
 	return nil, cmp.Or(remoteErr, localErr, d.noCommonPath())
+}
+
+// choices returns the indexes of the paths to the node in the order of preference. The one whose connection broke is last.
+func (d *dialing) choices() (list []int) {
+	var failed []int
+	for i := range d.mesh.cfg.Paths {
+		switch p := &d.mesh.cfg.Paths[i]; {
+		case !d.mesh.carries(p, d.node):
+		case d.peer.failed != nil && d.peer.failed.path == p:
+			failed = append(failed, i)
+		default:
+			list = append(list, i)
+		}
+	}
+	return append(list, failed...)
 }
 
 // noCommonPath returns the error for a node that shares no path with this one.
@@ -195,11 +215,14 @@ func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
 }
 
 // dialRemote dials a path between hosts. It sets isFinal if there is no address, or if other
-// nodes answer at all of them.
-func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, addr string, err error) {
+// nodes answer at all of them. A path that is not the last one is given less time while a connection is replaced.
+func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c transport.Conn, addr string, err error) {
 	limit := dialTimeout
 	if len(d.addrs) > 1 {
 		limit = d.addrTimeout
+	}
+	if d.peer.broken != nil && !isLast {
+		limit = d.mesh.answerTimeout()
 	}
 	addrs := d.mesh.addrs(p, d.node)
 	c, addr, err = d.dialAddrs(ctx, p, addrs, limit)
@@ -207,6 +230,9 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path) (c transport.Conn, ad
 		err = errors.New("it has no address that another host can reach")
 	}
 	d.isFinal = len(addrs) == 0 || errors.Is(err, transport.ErrIdentity)
+	if err != nil {
+		d.notTaken(ctx, p, addr, err)
+	}
 	return c, addr, err
 }
 
@@ -256,16 +282,17 @@ func (d *dialing) warn() {
 
 // notTaken records why a path is not taken.
 func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error) {
+	f := pathFailure{p, addr, err}
 	why, expected := d.absence(p), errors.Is(err, transport.ErrNotLocal)
 	if !expected {
-		why = p.name() + ": " + strings.TrimPrefix(err.Error(), p.name()+": ")
+		why = f.why()
 	}
 	if d.whyNot[p] == why || ctx.Err() != nil {
 		return
 	}
 	d.whyNot[p] = why
 	if !expected {
-		d.failures = append(d.failures, pathFailure{p, addr, err})
+		d.failures = append(d.failures, f)
 	}
 }
 
@@ -273,6 +300,9 @@ func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error)
 // better paths again, since the node may not have listened on them before, and dials the second
 // connection for the bulk lane.
 func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr string) *route {
+	r := &route{path: &d.mesh.cfg.Paths[i], conn: c}
+	delete(d.whyNot, r.path)
+	d.failures = slices.DeleteFunc(d.failures, func(f pathFailure) bool { return f.path == r.path })
 	for k := range i {
 		if p := &d.mesh.cfg.Paths[k]; p.isLocal() && d.mesh.carries(p, d.node) {
 			if r, err := d.dialLocal(ctx, p); err == nil {
@@ -281,7 +311,6 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 			}
 		}
 	}
-	r := &route{path: &d.mesh.cfg.Paths[i], conn: c}
 	if p := d.mesh.bulkBeside(r.path, d.node); p != nil {
 		r.second = d.dialBulk(ctx, p, addr)
 		if r.second != nil {

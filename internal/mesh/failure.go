@@ -47,6 +47,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case !goodbye:
 		m.noteEndLocked(l)
 		if early && p.link == l {
+			p.noteFailure(p.route, err)
 			m.clearLinkLocked(slot)
 		}
 	}

@@ -316,6 +316,7 @@ func (m *Mesh) add(l *link.Link, r *route) error {
 	refused := m.closing || m.formed && !p.expected || r.peer != (membership.NodeID{}) && r.peer != p.node.ID
 	old, id := p.link, p.node.ID
 	if !refused {
+		p.explain(r)
 		p.link, p.route, p.processEnded = l, r, nil
 		m.changed.Send()
 	}

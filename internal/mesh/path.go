@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -414,22 +413,11 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	}); ok && r.path.Relay {
 		i.Altered, i.Repeated = c.Rejected()
 	}
-	if f := fallback(r.conn); f != nil {
-		i.Transport, i.BulkTransport, i.Encrypted, i.Reason = f.Transport, f.Transport, f.Encrypted, cmp.Or(f.Reason, i.Reason)
-	}
 	if r.bulk != nil {
 		i.BulkTransport, i.Class = r.bulk.name(), r.bulk.capabilities().Class
 		i.Encrypted = i.Encrypted && r.bulk.Encrypted
 	}
 	return i
-}
-
-// fallback returns the substitute for the transport of a connection after a failure, or nil. The connection may be nil.
-func fallback(c transport.Conn) *transport.Fallback {
-	if f := transport.CapabilitiesOf(c).FallbackConn; f != nil {
-		return f.Fallback()
-	}
-	return nil
 }
 
 func (r *route) close() {

@@ -105,7 +105,7 @@ func (w *multipath) form() {
 	w.Helper()
 	made := make([][]Path, len(w.hosts))
 	for rank := range w.hosts {
-		made[rank] = w.pathsOf(rank)
+		made[rank] = w.paths(rank)
 	}
 	w.paths = func(rank int) []Path { return made[rank] }
 	w.world.form()
@@ -401,5 +401,43 @@ func TestInvalidPaths(t *testing.T) {
 				t.Errorf("%d paths: no error", len(paths))
 			}
 		}
+	})
+}
+
+// TestBrokenPathIsDialedLast: a link whose connection breaks goes on over another path, on both sides for a reason that names the failure.
+// When that path breaks, the link returns to the first one.
+func TestBrokenPathIsDialedLast(t *testing.T) {
+	withPaths(t, []int{0, 1, 2}, func(w *multipath) {
+		w.paths = func(rank int) []Path {
+			fast, err := w.bulk.Host(w.host(rank)).Listen(7000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []Path{{Transport: named{fast}, Name: "fast", Alone: true}, {Transport: w.transports[rank], Name: "far", Encrypted: true}}
+		}
+		w.form()
+		check := func(name string, encrypted bool, why ...string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			for rank, err := range w.reduce(w.ranks()...) {
+				if err != nil {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			}
+			for _, ends := range [][2]int{{0, 1}, {1, 0}} {
+				for _, text := range why {
+					w.wantPath(ends[0], ends[1], name, name, encrypted, text)
+				}
+			}
+		}
+		check("fast", false, "")
+		w.bulk.Cut(w.host(0), w.host(1))
+		check("far", true, "fast: ", "peer is gone")
+		w.wantPath(0, 2, "fast", "fast", false, "")
+		w.network.Cut(w.host(0), w.host(1))
+		check("fast", false, "")
+		w.bulk.Cut(w.host(0), w.host(1))
+		check("far", true, "fast: ")
+		w.wantWhole()
 	})
 }

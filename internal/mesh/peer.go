@@ -1,12 +1,14 @@
 package mesh
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/transport"
 )
 
 // A peer is the content of a slot. Mesh.mu guards it. A node of a large world has one for each other node, so it is small.
@@ -26,12 +28,13 @@ type peer struct {
 	left         bool // the peer forwards nothing any more: it has left, or was gone when this node began to close
 	delivered    bool // the peer leaves, and its peers have read all of its data; it may still relay
 
-	broken   error      // why the last connection of the pending link ended; nil if it has not, or is replaced
-	cutOff   time.Time  // since then the peer is a neighbor that is linked through relays that have all ended
-	proposal *route     // a connection that is being negotiated for the pending link, or nil
-	report   error      // the first report of another node since the peer was linked
-	reason   *nodeError // the last error that the peer has reported, or nil
-	loss     *LossError // the last loss of the peer, or nil
+	broken   error        // why the last connection of the pending link ended; nil if it has not, or is replaced
+	failed   *pathFailure // of the last connection between hosts that broke: its path is tried last; nil if none broke
+	cutOff   time.Time    // since then the peer is a neighbor that is linked through relays that have all ended
+	proposal *route       // a connection that is being negotiated for the pending link, or nil
+	report   error        // the first report of another node since the peer was linked
+	reason   *nodeError   // the last error that the peer has reported, or nil
+	loss     *LossError   // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.
@@ -40,6 +43,20 @@ type peer struct {
 
 func newPeer(n *membership.Node, rank int) peer {
 	return peer{node: n, rank: rank, state: membership.PeerLinked}
+}
+
+// noteFailure notes that the connection of a route, which may be nil, has broken.
+func (p *peer) noteFailure(r *route, err error) {
+	if r != nil && r.path != nil && !r.path.isLocal() && !r.path.Relay && !errors.Is(err, transport.ErrPeerClosed) {
+		p.failed = &pathFailure{path: r.path, err: err}
+	}
+}
+
+// explain makes the failure of the last connection the reason for a route over another path.
+func (p *peer) explain(r *route) {
+	if f := p.failed; f != nil && f.path != r.path {
+		r.why = f.why()
+	}
 }
 
 // unreachable returns the error for a peer without a link.

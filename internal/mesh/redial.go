@@ -48,7 +48,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		if isRelayed && m.isNear(p.node.ID) {
 			p.broken, p.brokenDirect = errNear, false
 		}
-		p.route, p.onDemand = nil, true
+		p.route, p.failed, p.onDemand = nil, nil, true
 		return link.NoPurpose, true
 	case m.closing && !l.IsNeeded() || p.expected || p.state.IsGone() || p.state == membership.PeerDoubted:
 		return link.NoPurpose, false
@@ -57,6 +57,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	case !isRelayed && !isClosed && m.refusing(*p.node) == nil: // The process has ended, or was silent for too long.
 		return link.NoPurpose, false
 	}
+	p.noteFailure(p.route, err)
 	p.broken, p.brokenDirect, p.route, p.onDemand = err, !isRelayed, nil, true
 	if again = l.Purpose(); again == link.NoPurpose && (m.isNear(p.node.ID) || !isClosed) { // A former neighbor is dialed when it is needed.
 		again = link.Again
@@ -71,36 +72,34 @@ func (cfg *Config) host() string {
 	return cfg.View.Nodes[rank].Host
 }
 
-// refusing returns a path on which a dial to a node fails at once if its process has ended, or nil.
-func (m *Mesh) refusing(n membership.Node) *Path {
+// refusing returns the paths on which a dial to a node fails at once if its process has ended.
+func (m *Mesh) refusing(n membership.Node) (list []*Path) {
 	for i := range m.cfg.Paths {
 		if p := &m.cfg.Paths[i]; p.isOf(n) && !p.isLocal() && !p.capabilities().Silent {
-			return p
+			list = append(list, p)
 		}
 	}
-	return nil
+	return list
 }
 
-// refusal returns an error if no process of a node listens any more, or the process refuses this node: all its addresses on the
-// refusing path refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
+// refusal returns an error if no process of a node listens any more, or the process refuses this node: all its addresses on all
+// refusing paths refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
 // of this host or of the network.
 func (m *Mesh) refusal(ctx context.Context, n membership.Node) (reason error) {
-	p := m.refusing(n)
-	if p == nil {
-		return nil
-	}
-	for _, addr := range m.addrs(p, n) {
-		for range handshakes {
-			c, err := p.Transport.Dial(ctx, addr, n.ID.String())
-			if err == nil {
-				c.Close()
-				return nil
-			}
-			if ctx.Err() != nil || isUnanswered(err) {
-				return nil //nolint:nilerr // It does not answer, which is no refusal.
-			}
-			if reason = err; !isBrokenHandshake(err) {
-				break
+	for _, p := range m.refusing(n) {
+		for _, addr := range m.addrs(p, n) {
+			for range handshakes {
+				c, err := p.Transport.Dial(ctx, addr, n.ID.String())
+				if err == nil {
+					c.Close()
+					return nil
+				}
+				if ctx.Err() != nil || isUnanswered(err) {
+					return nil //nolint:nilerr // It does not answer, which is no refusal.
+				}
+				if reason = err; !isBrokenHandshake(err) {
+					break
+				}
 			}
 		}
 	}

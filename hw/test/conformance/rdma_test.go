@@ -50,7 +50,7 @@ func TestRDMA(t *testing.T) {
 					t.Errorf("%v has written no byte remotely", c)
 				}
 			}
-			if n := counters.Fallbacks(); n > 0 {
+			if n := counters.Failures(); n > 0 {
 				t.Errorf("%d queue pairs failed", n)
 			}
 		})

@@ -11,8 +11,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -45,14 +45,10 @@ type chunk struct {
 	mr     *verbs.MR
 }
 
-// newChunk makes a chunk. Without pd it is not registered.
 func newChunk(pd *verbs.PD, slots int) (*chunk, error) {
 	m, err := verbs.NewMemory(slots * slotBytes)
 	if err != nil {
 		return nil, err
-	}
-	if pd == nil {
-		return &chunk{memory: m}, nil
 	}
 	mr, err := pd.Register(m.Addr(), len(m), verbs.AccessLocalWrite)
 	if err != nil {
@@ -63,20 +59,14 @@ func newChunk(pd *verbs.PD, slots int) (*chunk, error) {
 }
 
 func (c *chunk) slots() (list []slot) {
-	key := uint32(0)
-	if c.mr != nil {
-		key = c.mr.Local
-	}
 	for i := 0; i+slotBytes <= len(c.memory); i += slotBytes {
-		list = append(list, slot{c.memory[i : i+slotBytes : i+slotBytes], key, c})
+		list = append(list, slot{c.memory[i : i+slotBytes : i+slotBytes], c.mr.Local, c})
 	}
 	return list
 }
 
 func (c *chunk) close() {
-	if c.mr != nil {
-		c.mr.Close()
-	}
+	c.mr.Close()
 	c.memory.Free()
 }
 
@@ -89,12 +79,8 @@ type op struct {
 
 // A request is an entry of the send queue.
 type request struct {
-	slot    int // a send slot to release, or -1
-	op      *op // may be nil
-	used    bool
-	seq     uint64 // number of the message from 1 on, or 0 for another request
-	imm     uint32 // of the message
-	payload []byte // of the message
+	slot int // a send slot to release, or -1
+	op   *op // may be nil
 }
 
 // A conn is a connection to one peer. The side that dialed numbers its pipes 0, 2, 4, …, the other one 1, 3, 5, ….
@@ -110,16 +96,13 @@ type conn struct {
 	done     chan struct{}
 	stopped  chan struct{} // closed when run has ended
 
-	substitute atomic.Pointer[transport.Fallback] // see Fallback
-
-	mu      sync.Mutex
-	err     error // set before done is closed
-	closing bool  // Close has been called
-	cq      *verbs.CQ
-	qp      *verbs.QP // nil after the end
-	uses    int       // goroutines that access slots or registrations
-	freed   bool
-	list    []verbs.Completion // reused
+	mu    sync.Mutex
+	err   error // set before done is closed
+	cq    *verbs.CQ
+	qp    *verbs.QP // nil after the end
+	uses  int       // goroutines that access slots or registrations
+	freed bool
+	list  []verbs.Completion // reused
 
 	recv       []slot // buffers for messages of the peer
 	chunks     []*chunk
@@ -143,12 +126,8 @@ type conn struct {
 	grants    map[*grant]struct{}
 	windows   []*verbs.Window // without a binding
 	lastGrant uint32
-	fallback  fallback
-	number    uint32                       // of the QP
-	inlineMax int                          // QP.Inline
-	inline    [sendQueue][inlineBytes]byte // payloads of inline messages, by the ID of the work request
-	flushed   int                          // requests that have failed with the QP, and wait for the fallback
-	writing   sync.Mutex                   // held during writes to control after the handshake
+	number    uint32 // of the QP
+	inlineMax int    // QP.Inline
 	stall     stall
 	recalled  []uint64       // keys of the peer that must not be used
 	writes    map[uint64]int // calls of WriteRemote in progress, by key
@@ -164,7 +143,6 @@ func newConn(t *rdma, control *tls.Conn, tcp net.Conn, peer string) (c *conn, er
 		done: make(chan struct{}), stopped: make(chan struct{}), systemLeft: systemSlots,
 		senders: make(map[uint32]*sender), receivers: make(map[uint32]*receiver), grants: make(map[*grant]struct{}),
 		writes: make(map[uint64]int), rouse: make(chan struct{}, 1),
-		fallback: fallback{settled: make(chan struct{}), counted: make(chan struct{}), flush: make(chan struct{}, 1)},
 	}
 	defer func() {
 		if err != nil {
@@ -207,11 +185,7 @@ func (c *conn) addSlotsLocked(n int) (bool, error) {
 	if len(c.recv)+n > min(recvQueue, c.t.dev.d.MaxQueue()) {
 		return false, nil
 	}
-	pd := c.t.dev.pd
-	if c.fallback.reason != nil { // The device may be gone.
-		pd = nil
-	}
-	in, err := newChunk(pd, n)
+	in, err := newChunk(c.t.dev.pd, n)
 	if err != nil {
 		return false, err
 	}
@@ -227,11 +201,6 @@ func (c *conn) addSlotsLocked(n int) (bool, error) {
 
 // postLocked makes slot i available for a message.
 func (c *conn) postLocked(i int) error {
-	if c.fallback.reason != nil {
-		c.fallback.idle = append(c.fallback.idle, i)
-		return nil //nolint:nilerr // the reason of the fallback is no failure of this call
-	}
-	c.fallback.posted++
 	return c.qp.Receive(uint64(i), c.recv[i].memory, c.recv[i].key)
 }
 
@@ -260,7 +229,7 @@ func (c *conn) ConnectionState() tls.ConnectionState { return c.control.Connecti
 
 // Capabilities implements [transport.Capable].
 func (c *conn) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c, FallbackConn: c}
+	can := transport.Capabilities{Class: transport.ClassTCP, Clear: true, TLSConn: c, LargeOpener: c}
 	if c.t.dev.d.Windows() {
 		can.RemoteMemory = c
 		if !c.t.dev.loose { // Software RDMA cannot access memory of a GPU.
@@ -279,29 +248,30 @@ func (c *conn) Err() error {
 
 // Close implements [transport.Conn].
 func (c *conn) Close() error {
-	c.mu.Lock()
-	again := c.closing || c.err != nil
-	c.closing = true // The peer may end the conn before this side does.
-	c.mu.Unlock()
-	if !again {
-		c.tcp.SetWriteDeadline(time.Now().Add(time.Second))
-		_ = c.writeControl([]byte{ctlBye}) // without it, the end of the TCP connection ends the peer's Conn
-	}
 	c.end(transport.ErrClosed)
 	return nil
 }
 
-// end ends the conn. The first reason counts. After Close the reason is ErrClosed. When it returns no memory is
-// accessed by the device.
+// errFailed is the reason of the end of a conn whose queue pair has failed, here or at the peer.
+var errFailed = fmt.Errorf("%w: the queue pair has failed", transport.ErrPeerGone)
+
+// failed returns the reason of the end of a conn whose queue pair has failed because of err.
+func (c *conn) failed(err error) error {
+	return fmt.Errorf("%w: device %s, port %d: %w", errFailed, c.t.dev.d.Name, c.t.dev.port.Number, err)
+}
+
+// end ends the conn, and tells the peer. The first reason counts. The device accesses no memory of the conn or of its grants
+// from the moment when done is closed or Err returns the reason.
 func (c *conn) end(reason error) {
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
 		return
 	}
-	if c.closing {
-		reason = transport.ErrClosed
+	if errors.Is(reason, errFailed) {
+		c.t.cfg.Counters.failures.Add(1)
 	}
+	c.tellEnd(reason) // before the peer can notice the end of the QP
 	c.err = fmt.Errorf("rdma: connection to %q: %w", c.Peer(), reason)
 	// A window keeps its QP and its memory from being freed, so the windows go first.
 	cq := c.cq
@@ -310,7 +280,6 @@ func (c *conn) end(reason error) {
 		c.endGrantsLocked()
 		c.qp.Close()
 		c.qp = nil
-		close(c.fallback.settled)
 	}
 	close(c.done)
 	c.stall.timer.Stop()
@@ -326,6 +295,30 @@ func (c *conn) end(reason error) {
 	c.t.forget(c)
 }
 
+// reasonMax bounds the reason of the end of a conn on the control connection.
+const reasonMax = 1 << 10
+
+// tellEnd tells the peer why the conn ends, or is not made. Without that, the end of the TCP connection ends the Conn of the peer.
+func (c *conn) tellEnd(reason error) {
+	c.tcp.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = c.control.Write(farewell(reason))
+}
+
+// farewell returns the last bytes on the control connection.
+func farewell(reason error) []byte {
+	if errors.Is(reason, transport.ErrClosed) {
+		return []byte{ctlBye}
+	}
+	text := strings.TrimPrefix(reason.Error(), errFailed.Error()+": ")
+	return append([]byte{ctlFailed}, text[:min(len(text), reasonMax)]...)
+}
+
+// readFailure reads the rest of the control connection after ctlFailed.
+func readFailure(r io.Reader) error {
+	text, _ := io.ReadAll(io.LimitReader(r, reasonMax)) // The end of the connection is expected.
+	return fmt.Errorf("%w at the peer: %q", errFailed, text)
+}
+
 // poke wakes the goroutine that waits on a channel with capacity 1.
 func poke(wake chan struct{}) {
 	select {
@@ -338,29 +331,20 @@ func poke(wake chan struct{}) {
 func (c *conn) run() {
 	for {
 		c.mu.Lock()
-		if c.fallback.reason != nil && c.err == nil { // The fallback polls.
-			c.mu.Unlock()
-			break
-		}
 		err := c.err
 		polled := err == nil && c.pollers > 0 && c.sleepers == 0 // The pollers need no events.
 		if err == nil && !polled {
 			c.t.cfg.Counters.waits.Add(1)
-			if broken := c.cq.Arm(); broken != nil {
-				c.failLocked(fmt.Errorf("%w: %w", transport.ErrPeerGone, broken))
+			if err = c.cq.Arm(); err != nil {
+				err = c.failed(err)
+			} else {
+				err = c.pollLocked() // Those that arrived before Arm cause no event.
 			}
 		}
-		if err == nil && !polled {
-			err = c.pollLocked() // Those that arrived before Arm cause no event.
-		}
-		failed := c.fallback.reason != nil
 		c.mu.Unlock()
 		if err != nil {
 			c.end(err)
 			break
-		}
-		if failed {
-			continue
 		}
 		if polled {
 			select {
@@ -369,10 +353,8 @@ func (c *conn) run() {
 			}
 			continue
 		}
-		if broken := c.cq.Wait(); broken != nil {
-			c.mu.Lock() // It fails after Interrupt, too: at the end, and in the fallback.
-			c.failLocked(fmt.Errorf("%w: events of completions: %w", transport.ErrPeerGone, broken))
-			c.mu.Unlock()
+		if err := c.cq.Wait(); err != nil { // after the end, too
+			c.end(c.failed(fmt.Errorf("events of completions: %w", err)))
 			break
 		}
 	}
@@ -398,35 +380,20 @@ func (c *conn) freeLocked() {
 	c.t.dev.letGo()
 }
 
-// readControl reads the control connection until it ends, which ends the conn. Before a fallback, nothing else arrives.
+// readControl reads the control connection until it ends, which ends the conn.
 func (c *conn) readControl() {
-	var err error
-	for in := bufio.NewReader(c.control); err == nil; {
-		var kind byte
-		if kind, err = in.ReadByte(); err != nil {
-			break
-		}
-		switch kind {
-		case ctlBye:
-			c.end(transport.ErrPeerClosed)
-			return
-		case ctlFailed, ctlStalled:
-			c.peerFailed(kind)
-		case ctlCount:
-			err = c.readCount(in)
-		case ctlMessage:
-			err = c.readMessage(in)
-		default:
-			err = fmt.Errorf("it sent a control message of unknown kind %#x", kind)
-		}
-	}
-	switch {
-	case errors.Is(err, transport.ErrPeerGone):
-		c.end(err)
+	in := bufio.NewReader(c.control)
+	switch kind, err := in.ReadByte(); {
 	case errors.Is(err, io.EOF):
 		c.end(fmt.Errorf("%w: the control connection has ended", transport.ErrPeerGone))
-	default:
+	case err != nil:
 		c.end(fmt.Errorf("%w: control connection: %w", transport.ErrPeerGone, err))
+	case kind == ctlBye:
+		c.end(transport.ErrPeerClosed)
+	case kind == ctlFailed:
+		c.end(readFailure(in))
+	default:
+		c.end(fmt.Errorf("%w: control message of unknown kind %#x", transport.ErrPeerGone, kind))
 	}
 }
 

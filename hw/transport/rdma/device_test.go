@@ -41,7 +41,7 @@ func routes(t *testing.T, a, b Config) (routes [2]verbsfake.Route, names [2]stri
 	if err := stream(t.Context(), x, y, 5, func(int) {}); err != nil {
 		t.Error(err)
 	}
-	wantNoFallback(t, counters)
+	wantNoFailure(t, counters)
 	return routes, names
 }
 

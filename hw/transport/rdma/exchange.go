@@ -3,6 +3,7 @@
 package rdma
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -24,19 +25,15 @@ type params struct {
 }
 
 const (
-	paramsVersion = 3
+	paramsVersion = 4
 	paramsMax     = 1 << 10
 )
 
-// Bytes on the control connection after the parameters.
+// Bytes on the control connection.
 const (
-	ctlReady = 'r'
-	ctlBye   = 'b' // the conn is closed
-
-	ctlFailed  = 'x' // the QP has failed: the peer fails its QP too, while this side waits for completions
-	ctlStalled = 's' // like ctlFailed; the QP made no progress, so that its requests may never complete
-	ctlCount   = 'f' // the QP is closed; the number of messages that were received from it follows
-	ctlMessage = 'm' // after the failure: a message, with its immediate value and length
+	ctlReady  = 'r'
+	ctlBye    = 'b' // the conn is closed
+	ctlFailed = 'x' // the conn has ended, or is not made; the reason follows. It may also come in place of the parameters.
 )
 
 // exchange exchanges the parameters and connects the QP.
@@ -58,6 +55,9 @@ func (c *conn) exchange() error {
 	var head [2]byte
 	if _, err := io.ReadFull(c.control, head[:]); err != nil {
 		return err
+	}
+	if head[0] == ctlFailed {
+		return readFailure(io.MultiReader(bytes.NewReader(head[1:]), c.control))
 	}
 	n := int(binary.BigEndian.Uint16(head[:]))
 	if n > paramsMax {

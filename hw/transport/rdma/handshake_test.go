@@ -4,12 +4,12 @@ package rdma
 
 import (
 	"bytes"
-	"context"
+	"crypto/tls"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,11 +61,40 @@ func TestReadReady(t *testing.T) {
 	if err := readReady(bytes.NewReader([]byte{ctlReady})); err != nil {
 		t.Error(err)
 	}
-	if err := readReady(bytes.NewReader([]byte{ctlFailed})); err == nil || !strings.Contains(err.Error(), `'x'`) {
+	if err := readReady(bytes.NewReader([]byte{ctlBye})); err == nil || !strings.Contains(err.Error(), `'b'`) {
 		t.Errorf("error %v, want one that names the byte", err)
+	}
+	if err := readReady(bytes.NewReader(farewell(io.ErrShortBuffer))); !errors.Is(err, errFailed) || !strings.Contains(err.Error(), "short buffer") {
+		t.Errorf("error %v, want the reason of the peer", err)
 	}
 	if err := readReady(bytes.NewReader(nil)); !errors.Is(err, io.EOF) {
 		t.Errorf("error %v, want io.EOF", err)
+	}
+}
+
+// TestDialRefused: a dial fails with the reason of a peer that cannot make a queue pair. The error is one of the network: the process of the peer
+// has not ended.
+func TestDialRefused(t *testing.T) {
+	needDevice(t)
+	cluster := clusterOf(t, new(Counters), Config{})
+	x := cluster.Transports[0]
+	defer x.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		s, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer s.Close()
+		_, _ = tls.Server(s, x.(*rdma).env.Server).Write(farewell(syscall.ENOMEM))
+	}()
+	_, err = x.Dial(t.Context(), l.Addr().String(), cluster.Identities[0])
+	if !errors.Is(err, syscall.ENETDOWN) || !strings.Contains(err.Error(), syscall.ENOMEM.Error()) {
+		t.Errorf("error %v, want %v because of %v", err, syscall.ENETDOWN, syscall.ENOMEM)
 	}
 }
 
@@ -116,55 +145,5 @@ func TestGather(t *testing.T) {
 	}
 	if !bytes.Equal(got, sent) {
 		t.Error("wrong bytes")
-	}
-}
-
-// A lockingHandler takes the mutexes of the conns of a transport in each record.
-type lockingHandler struct {
-	slog.Handler
-	t       *rdma
-	blocked chan string
-}
-
-func (h *lockingHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h *lockingHandler) Handle(_ context.Context, r slog.Record) error {
-	done := make(chan struct{})
-	go func() {
-		for _, c := range h.t.all() {
-			c.mu.Lock()
-			c.mu.Unlock() //nolint:staticcheck // only whether it can be taken counts
-		}
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-time.After(30 * time.Second):
-		h.blocked <- r.Message
-	}
-	return nil
-}
-
-// TestLogWithoutLock: the handler of the log is called without the mutex of a conn.
-func TestLogWithoutLock(t *testing.T) {
-	needFake(t)
-	cluster := clusterOf(t, new(Counters), Config{}, Config{})
-	blocked := make(chan string, 10)
-	for _, x := range cluster.Transports {
-		x := x.(*rdma)
-		x.env.Log = slog.New(&lockingHandler{Handler: slog.DiscardHandler, t: x, blocked: blocked})
-	}
-	a, b := connect(t, cluster)
-	failQP(a)
-	if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
-		t.Error(err)
-	}
-	for _, x := range cluster.Transports {
-		x.Close()
-	}
-	select {
-	case message := <-blocked:
-		t.Errorf("%q is logged with the mutex of a conn", message)
-	default:
 	}
 }

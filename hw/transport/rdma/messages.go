@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/nexar-go/nexar/hw/internal/verbs"
@@ -53,8 +54,7 @@ func (c *conn) pollLocked() error {
 			return nil
 		}
 		if c.list, err = c.cq.Poll(c.list[:0]); err != nil {
-			c.failLocked(err)
-			return nil
+			return c.failed(err)
 		}
 		if len(c.list) == 0 {
 			return nil
@@ -73,35 +73,18 @@ func (c *conn) pollLocked() error {
 // completedLocked handles a completion.
 func (c *conn) completedLocked(d verbs.Completion) error {
 	const isSend = 1 << 32
-	f := &c.fallback
-	if d.ID&isSend == 0 {
-		f.posted--
-	}
 	if d.Status != verbs.Success {
-		reason := fmt.Errorf("%w: %s", transport.ErrPeerGone, statusText(d))
-		if d.Status != verbs.StatusRemoteKey {
-			c.failLocked(reason) // It may have failed before.
-			reason = nil
+		if d.ID&isSend != 0 {
+			if o := c.requests[uint32(d.ID)].op; o != nil && o.status == verbs.Success {
+				o.status = d.Status // The end of the conn wakes its goroutine.
+			}
 		}
-		if d.ID&isSend == 0 {
-			f.idle = append(f.idle, int(d.ID))
-			return reason
-		}
-		c.flushed++
-		if r := c.requests[uint32(d.ID)]; r.seq == 0 && r.op != nil && r.op.status == verbs.Success {
-			r.op.status = d.Status // The end of the QP wakes its goroutine.
-		}
-		return reason
+		return c.failed(errors.New(statusText(d)))
 	}
 	if d.ID&isSend == 0 {
-		f.received++
 		return c.receivedLocked(int(d.ID), d)
 	}
-	i := int(uint32(d.ID))
-	if c.requests[i].seq > 0 {
-		f.acked++
-	}
-	c.endRequestLocked(i)
+	c.endRequestLocked(int(uint32(d.ID)))
 	for _, s := range c.waiting {
 		poke(s.wake)
 	}
@@ -143,50 +126,23 @@ func statusText(d verbs.Completion) string {
 func (c *conn) requestLocked(r request, post func(id uint64) error) error {
 	n := len(c.freeReqs) - 1
 	i := c.freeReqs[n]
+	c.freeReqs, c.requests[i] = c.freeReqs[:n], r
 	err := post(1<<32 | uint64(i))
-	c.freeReqs = c.freeReqs[:n]
-	r.used = true
-	c.requests[i] = r
 	if err != nil {
-		c.flushed++
-		c.failLocked(fmt.Errorf("%w: %w", transport.ErrPeerGone, err)) // The fallback ends the request.
+		return c.failed(err)
 	}
 	c.watchLocked()
 	return nil
 }
 
-// messageLocked sends a message: over the QP, or after its failure over the control connection.
+// messageLocked sends a message.
 func (c *conn) messageLocked(r request, imm uint32, payload []byte, key uint32, inline bool) error {
-	f := &c.fallback
-	if f.over {
-		c.outLocked(imm, payload)
-		if r.slot >= 0 {
-			c.freeSend = append(c.freeSend, r.slot)
-		}
-		if o := r.op; o != nil {
-			if o.left--; o.left == 0 {
-				poke(o.wake)
-			}
-		}
-		return nil
-	}
-	f.sent++
-	r.seq, r.imm, r.payload = f.sent, imm, payload
-	if inline { // The caller may use its memory again.
-		r.payload = append(c.inline[c.freeReqs[len(c.freeReqs)-1]][:0], payload...)
-	}
 	return c.requestLocked(r, func(id uint64) error { return c.qp.Send(id, imm, payload, key, inline) })
 }
-
-// isBlockedLocked reports whether nothing can be sent, until the fallback is complete.
-func (c *conn) isBlockedLocked() bool { return c.fallback.reason != nil && !c.fallback.over }
 
 // flushLocked sends system messages, as far as the peer has buffers for them. The last buffer is for a message that
 // returns buffers, so that two peers which wait for each other go on.
 func (c *conn) flushLocked() error {
-	if c.isBlockedLocked() {
-		return nil
-	}
 	for len(c.queue) > 0 && c.systemLeft > 1 && c.hasSystemRoomLocked() {
 		m := c.queue[0]
 		c.queue = c.queue[1:]

@@ -141,7 +141,7 @@ func (s *sender) Write(p []byte) (n int, err error) {
 
 // readyLocked reports whether a message can be sent.
 func (s *sender) readyLocked(registered bool) bool {
-	return !s.conn.isBlockedLocked() && s.credit > 0 && len(s.conn.freeReqs) > sendSpare && (registered || len(s.conn.freeSend) > 0)
+	return s.credit > 0 && len(s.conn.freeReqs) > sendSpare && (registered || len(s.conn.freeSend) > 0)
 }
 
 func (s *sender) isReady(registered bool) bool {
@@ -190,7 +190,7 @@ func (s *sender) tryWrite(size int, p []byte, from *gather) bool {
 	c.mu.Lock()
 	messages := (size + slotBytes - 1) / slotBytes
 	can := func() bool {
-		return s.errLocked() == nil && !c.isBlockedLocked() && s.credit >= messages && len(c.freeSend) >= messages && len(c.freeReqs) >= sendSpare+messages
+		return s.errLocked() == nil && s.credit >= messages && len(c.freeSend) >= messages && len(c.freeReqs) >= sendSpare+messages
 	}
 	var broken error
 	if !can() && c.err == nil {

@@ -23,6 +23,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/admission"
@@ -54,9 +55,9 @@ type Config struct {
 	PinMin int
 	// CacheBytes bounds the memory of [transport.Map] that stays registered. The default is 1 GiB.
 	CacheBytes int
-	// Stall is the time without a completion after which a queue pair with work requests has failed: its traffic goes
-	// on over TCP. The default is a quarter of HeartbeatTimeout of nexar.Config, at most 2 s, so that the peer does
-	// not count as failed before. Operations fail if the sum of Stall and the time between two beats exceeds HeartbeatTimeout.
+	// Stall is the time without a completion after which a queue pair with work requests has failed: its Conn ends. The default is a
+	// quarter of HeartbeatTimeout of nexar.Config, at most 2 s, so that the peer does not count as failed before. Operations
+	// fail if the sum of Stall and the time between two beats exceeds HeartbeatTimeout.
 	Stall time.Duration
 	// Counters, if not nil, count the work of the transport. Several transports can share them.
 	Counters *Counters
@@ -89,7 +90,6 @@ type rdma struct {
 	limiter  *admission.Gate // of accepted connections without a proof of the peer
 	tasks    sync.WaitGroup  // goroutines of the transport
 	closing  sync.Once
-	drainMax time.Duration // see drainMax
 
 	mu    sync.Mutex
 	conns map[*conn]struct{} // nil after Close
@@ -99,7 +99,7 @@ type rdma struct {
 func New(cfg Config, env transport.Env) (transport.Transport, error) {
 	cfg.Counters = cmp.Or(cfg.Counters, new(Counters))
 	cfg.Stall = cmp.Or(max(cfg.Stall, 0), defaultStall(env.PeerTimeout))
-	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), drainMax: drainMax, conns: make(map[*conn]struct{})}
+	t := &rdma{cfg: cfg, env: env, accepted: make(chan *conn, maxBacklog), conns: make(map[*conn]struct{})}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.limiter = admission.NewGate(cfg.unproved)
 	if env.Server == nil {
@@ -185,10 +185,13 @@ func readReady(r io.Reader) error {
 	if _, err := io.ReadFull(r, b[:]); err != nil {
 		return err
 	}
-	if b[0] != ctlReady {
-		return fmt.Errorf("the handshake ends with %q, want %q", b[0], ctlReady)
+	switch b[0] {
+	case ctlFailed:
+		return readFailure(r)
+	case ctlReady:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("the handshake ends with %q, want %q", b[0], ctlReady)
 }
 
 // handle makes a conn of an accepted connection. The caller closes it after an error.
@@ -202,26 +205,22 @@ func (t *rdma) handle(s net.Conn, ticket *admission.Ticket) error {
 		return errors.New("closed to make room for others")
 	}
 	c, err := newConn(t, control, s, peer)
+	if err == nil {
+		if err = c.exchange(); err == nil {
+			err = readReady(control) // The peer is connected.
+		}
+		if err == nil {
+			err = t.adopt(c)
+		}
+		if err != nil {
+			c.discard()
+		}
+	}
 	if err != nil {
+		_, _ = control.Write(farewell(err)) // The end of the connection alone would say that this process has ended.
 		return err
 	}
-	if err = c.exchange(); err == nil {
-		err = readReady(control) // The peer is connected.
-	}
-	c.writing.Lock() // The conn may fail at once, and ctlReady comes before the report of that.
-	if err == nil {
-		err = t.adopt(c)
-	}
-	var unwritten error
-	if err == nil {
-		_, unwritten = control.Write([]byte{ctlReady})
-	}
-	c.writing.Unlock()
-	if err != nil {
-		c.discard()
-		return err
-	}
-	if unwritten != nil {
+	if _, err := control.Write([]byte{ctlReady}); err != nil {
 		c.end(transport.ErrPeerGone)
 		return nil //nolint:nilerr // only this conn has ended
 	}
@@ -239,6 +238,8 @@ func (t *rdma) Dial(ctx context.Context, addr, peer string) (transport.Conn, err
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
+		} else if errors.Is(err, errFailed) {
+			err = fmt.Errorf("%w: %w", err, syscall.ENETDOWN) // The process of the peer answers.
 		}
 		return nil, fmt.Errorf("rdma: dial %q: %w", addr, err)
 	}
@@ -329,14 +330,14 @@ func (t *rdma) Accept(ctx context.Context) (transport.Conn, error) {
 	}
 }
 
-// deviceFailed makes all conns go on over TCP, because the device or its port has failed.
+// deviceFailed ends all conns, because the device or its port has failed.
 func (t *rdma) deviceFailed(reason error) {
 	if t.ctx.Err() != nil {
 		return // Close ends the conns.
 	}
 	t.env.Log.Warn("the RDMA device has failed", "device", t.dev.d.Name, "port", t.dev.port.Number, "err", reason)
 	for _, c := range t.all() {
-		c.deviceFailed(reason)
+		c.end(fmt.Errorf("%w: %w", errFailed, reason))
 	}
 }
 

@@ -71,11 +71,11 @@ func needFake(tb testing.TB) {
 	require.Have(tb, "cc", fake != nil, fmt.Sprintf("the fake of libibverbs cannot be built: %v", unbuilt))
 }
 
-// newCluster makes n transports. The test fails if one of their conns has gone over to TCP by its end.
+// newCluster makes n transports. The test fails if the queue pair of one of their conns has failed by its end.
 func newCluster(tb testing.TB, n int) transporttest.Cluster {
 	tb.Helper()
 	counters := new(Counters)
-	tb.Cleanup(func() { wantNoFallback(tb, counters) })
+	tb.Cleanup(func() { wantNoFailure(tb, counters) })
 	return clusterOf(tb, counters, make([]Config, n)...)
 }
 
@@ -104,16 +104,19 @@ func clusterOf(tb testing.TB, counters *Counters, configs ...Config) (made trans
 		made.Identities = append(made.Identities, name)
 	}
 	made.Kill = func(i int) {
-		made.Transports[i].(*rdma).stop(func(c *conn) { c.end(transport.ErrClosed) })
+		made.Transports[i].(*rdma).stop(func(c *conn) {
+			c.tcp.Close() // It says nothing.
+			c.end(transport.ErrClosed)
+		})
 	}
 	return made
 }
 
-// wantNoFallback fails a test if its traffic has left RDMA.
-func wantNoFallback(tb testing.TB, counters *Counters) {
+// wantNoFailure fails a test if a queue pair has failed.
+func wantNoFailure(tb testing.TB, counters *Counters) {
 	tb.Helper()
-	if n := counters.Fallbacks(); n > 0 {
-		tb.Errorf("%d conns went over to TCP", n)
+	if n := counters.Failures(); n > 0 {
+		tb.Errorf("the queue pairs of %d conns have failed, want none", n)
 	}
 }
 

@@ -46,7 +46,7 @@ const remoteMin = 32 << 10
 // Suits implements [transport.RemoteMemory].
 func (c *conn) Suits(memory []byte) bool {
 	c.mu.Lock()
-	failed := c.err != nil || c.fallback.reason != nil
+	failed := c.err != nil
 	c.mu.Unlock()
 	if failed {
 		return false
@@ -112,9 +112,6 @@ func (g *grant) bind(offset, n int) error {
 	}
 	c.mu.Lock()
 	err := c.err
-	if err == nil && c.fallback.reason != nil {
-		err = fmt.Errorf("rdma: grant of remote memory: the queue pair has failed: %w", c.fallback.reason)
-	}
 	if err == nil && r.ended {
 		err = fmt.Errorf("rdma: grant of remote memory: %w", transport.ErrClosed)
 	}
@@ -233,8 +230,6 @@ func (c *conn) beginWrite(key uint64) error {
 	switch {
 	case c.err != nil:
 		return c.err
-	case c.fallback.reason != nil:
-		return c.failedLocked()
 	case uint32(key>>40) != c.route.QP:
 		return fmt.Errorf("rdma: %w: the key is of another connection", transport.ErrRemoteAccess)
 	case slices.Contains(c.recalled, key):
@@ -243,11 +238,6 @@ func (c *conn) beginWrite(key uint64) error {
 	c.uses++
 	c.writes[key]++
 	return nil
-}
-
-// failedLocked returns the error of a remote write after the failure of the QP.
-func (c *conn) failedLocked() error {
-	return fmt.Errorf("rdma: %w: the queue pair has failed: %w", transport.ErrRemoteAccess, c.fallback.reason)
 }
 
 func (c *conn) endWrite(key uint64) {
@@ -303,14 +293,11 @@ func (g *grant) Revoke() {
 	if broken != nil {
 		c.end(broken)
 	}
-	if !c.finish(o) {
-		<-c.fallback.settled
-		return
-	}
+	isInvalid := c.finish(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.qp == nil || c.grants == nil {
-		return
+	if !isInvalid || c.qp == nil {
+		return // as above
 	}
 	delete(c.grants, g)
 	g.window = nil
@@ -415,8 +402,6 @@ func (c *conn) refused(o *op, err error) error {
 	switch {
 	case o.status == verbs.StatusRemoteKey:
 		return fmt.Errorf("rdma: %w by %q", transport.ErrRemoteAccess, c.Peer())
-	case err == nil && c.err == nil && c.fallback.reason != nil:
-		return c.failedLocked()
 	case err == nil:
 		return c.err
 	}
@@ -428,9 +413,6 @@ func (c *conn) writeOnce(ctx context.Context, o *op, p []byte, from *region, to,
 	for {
 		c.mu.Lock()
 		err := errors.Join(c.err, ctx.Err())
-		if err == nil && c.fallback.reason != nil {
-			err = c.failedLocked()
-		}
 		if err == nil && slices.Contains(c.recalled, key) {
 			err = fmt.Errorf("rdma: %w: %q has recalled the key", transport.ErrRemoteAccess, c.Peer())
 		}

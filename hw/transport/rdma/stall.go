@@ -5,8 +5,6 @@ package rdma
 import (
 	"fmt"
 	"time"
-
-	"github.com/nexar-go/nexar/transport"
 )
 
 // stallTicks is the number of checks of a queue pair without progress before it is given up. A process that was stopped meanwhile
@@ -35,14 +33,14 @@ type stall struct {
 // watchLocked starts the checks after a request was posted. They end when no request is left.
 func (c *conn) watchLocked() {
 	s := &c.stall
-	if s.runs || c.err != nil || c.fallback.reason != nil {
+	if s.runs || c.err != nil {
 		return
 	}
 	s.runs, s.seen, s.ticks = true, s.ended, 0
 	s.timer.Reset(c.t.cfg.Stall / stallTicks)
 }
 
-// checkStall gives the QP up if its requests make no progress.
+// checkStall ends the conn if the requests of its QP make no progress.
 func (c *conn) checkStall() {
 	c.mu.Lock()
 	c.stall.runs = false
@@ -50,8 +48,8 @@ func (c *conn) checkStall() {
 	if c.err == nil {
 		broken = c.pollLocked() // The last completion may have had no poller.
 	}
-	if broken == nil && c.err == nil && c.fallback.reason == nil && len(c.freeReqs) < len(c.requests) {
-		c.countStallLocked()
+	if broken == nil && c.err == nil && len(c.freeReqs) < len(c.requests) {
+		broken = c.countStallLocked()
 	}
 	c.mu.Unlock()
 	if broken != nil {
@@ -59,17 +57,16 @@ func (c *conn) checkStall() {
 	}
 }
 
-// countStallLocked counts a check of a QP that has requests.
-func (c *conn) countStallLocked() {
+// countStallLocked counts a check of a QP that has requests. It returns an error if the QP has stalled.
+func (c *conn) countStallLocked() error {
 	s := &c.stall
 	if s.ticks++; s.ended != s.seen {
 		s.ticks = 0
 	}
 	if s.ticks == stallTicks {
-		c.fallback.kind = ctlStalled
-		c.failLocked(fmt.Errorf("%w: none of %d work requests has completed in %v", transport.ErrPeerGone, len(c.requests)-len(c.freeReqs), c.t.cfg.Stall))
-		return
+		return c.failed(fmt.Errorf("none of %d work requests has completed in %v", len(c.requests)-len(c.freeReqs), c.t.cfg.Stall))
 	}
 	s.runs, s.seen = true, s.ended
 	s.timer.Reset(c.t.cfg.Stall / stallTicks)
+	return nil
 }

@@ -20,7 +20,7 @@ func (c *conn) finish(o *op) bool {
 		c.mu.Unlock()
 		switch {
 		case status != verbs.Success:
-			<-c.fallback.settled
+			<-c.done
 			return false
 		case left == 0:
 			return true

@@ -14,11 +14,11 @@ import (
 )
 
 // inWorld calls f on each rank of a joined world, and closes the nodes after a barrier. reach is the transports between the nodes. The
-// test fails if a conn goes over to TCP.
+// test fails if a queue pair fails.
 func inWorld(t *testing.T, world int, reach []string, counters *Counters, f func(ctx context.Context, node *nexar.Node) error) {
 	t.Helper()
 	inWorldWith(t, world, reach, counting(counters), f)
-	wantNoFallback(t, counters)
+	wantNoFailure(t, counters)
 }
 
 // counting returns a function that makes factories with counters.

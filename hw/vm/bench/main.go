@@ -137,9 +137,9 @@ func bench(ctx context.Context, args []string, out io.Writer) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	switch n := f.counters.Fallbacks(); {
+	switch n := f.counters.Failures(); {
 	case f.requireDirect && n > 0:
-		return fmt.Errorf("%d connections went over to TCP, want none", n)
+		return fmt.Errorf("the queue pairs of %d connections failed, want none", n)
 	case f.mustWrite && f.counters.Written() == 0:
 		return errors.New("no byte was written remotely")
 	}
@@ -190,14 +190,14 @@ func (f *benchFlags) table(ctx context.Context, node *nexar.Node, out io.Writer)
 	}
 	table.Flush()
 	_, err := fmt.Fprintf(out, "all-reduce over %s, %d ranks, %d of them in this process; copied and written are bytes of the transport in this process\n%s%s",
-		f.transport, w.Size(), f.ranks, rows.String(), f.fallbacks())
+		f.transport, w.Size(), f.ranks, rows.String(), f.failures())
 	return err
 }
 
-// fallbacks tells how many connections have left RDMA.
-func (f *benchFlags) fallbacks() string {
-	if n := f.counters.Fallbacks(); n > 0 {
-		return fmt.Sprintf("all-reduce over RDMA: %d connections of this process went over to TCP\n", n)
+// failures tells how many connections over RDMA have failed.
+func (f *benchFlags) failures() string {
+	if n := f.counters.Failures(); n > 0 {
+		return fmt.Sprintf("all-reduce over RDMA: the queue pairs of %d connections of this process failed; their links went on over other transports\n", n)
 	}
 	return ""
 }

@@ -191,6 +191,6 @@ func (f *benchFlags) collectives(ctx context.Context, node *nexar.Node, out io.W
 	}
 	table.Flush()
 	_, err = fmt.Fprintf(out, "collectives over %s, %d ranks, %d of them in this process; copied and written are bytes of the transport in this process\n%s%s",
-		f.transport, w.Size(), f.ranks, rows.String(), f.fallbacks())
+		f.transport, w.Size(), f.ranks, rows.String(), f.failures())
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,7 +23,7 @@ import (
 	"github.com/nexar-go/nexar/transport/transporttest"
 )
 
-// newPair returns both ends of a conn, which must not go over to TCP.
+// newPair returns both ends of a conn whose queue pair must not fail.
 func newPair(t *testing.T) (a, b *conn) {
 	t.Helper()
 	needDevice(t)
@@ -108,9 +109,22 @@ func registerMapped(t *testing.T, c *conn) (memory []byte, reg transport.Registr
 	return m.Bytes(), reg
 }
 
-// TestFallback: when the QP fails in the middle of streams in both directions, every byte arrives once and in order, over the control
-// connection, and so do pipes that are opened later. Memory is no longer granted, and writes with old keys are refused.
-func TestFallback(t *testing.T) {
+// wantFailed waits for the end of a conn, and fails the test unless its queue pair, or that of the peer, has failed for a reason with text.
+func wantFailed(t *testing.T, c *conn, text string) {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(time.Minute):
+		t.Fatal("the conn has not ended")
+	}
+	if err := c.Err(); !errors.Is(err, errFailed) || !strings.Contains(err.Error(), text) {
+		t.Errorf("the conn has ended with %v, want %v and %q", err, errFailed, text)
+	}
+}
+
+// TestFailedQP: when the QP fails in the middle of streams in both directions, both conns end with an error that names the device and
+// the port. What has arrived is right. From then on nothing is written into memory, no memory is granted, and writes with old keys fail.
+func TestFailedQP(t *testing.T) {
 	needDevice(t)
 	moments := 8
 	if testing.Short() {
@@ -120,40 +134,53 @@ func TestFallback(t *testing.T) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			a, b := connect(t, newBreakable(t, 2))
 			memory, reg := registerMapped(t, b)
-			g, err := reg.Grant(0, 1000)
+			g, err := reg.Grant(0, len(memory))
 			if err != nil {
 				t.Fatal(err)
 			}
-			var both sync.WaitGroup
+			// Side a writes until the end.
+			var all sync.WaitGroup
+			all.Go(func() {
+				for i := byte(1); ; i++ {
+					if err := a.WriteRemote(t.Context(), g.Key(), 0, bytes.Repeat([]byte{i}, len(memory))); err != nil {
+						return
+					}
+				}
+			})
+			after := make([]byte, len(memory))
+			all.Go(func() {
+				<-b.Done()
+				copy(after, memory)
+			})
 			for i, c := range [][2]*conn{{a, b}, {b, a}} {
-				both.Go(func() {
+				all.Go(func() {
 					err := stream(t.Context(), c[0], c[1], 60, func(k int) {
 						if i == 0 && k == at*7 {
 							failQP([]*conn{a, b}[at%2])
 						}
 					})
-					if err != nil {
+					if err != nil && !errors.Is(err, transport.ErrPeerGone) {
 						t.Errorf("failure of side %d at piece %d: %v", at%2, at*7, err)
 					}
 				})
 			}
-			both.Wait()
-			if err := stream(t.Context(), a, b, 5, func(int) {}); err != nil {
-				t.Errorf("a pipe opened after the failure: %v", err)
-			}
+			device := fmt.Sprintf("device %s, port %d: ", a.t.dev.d.Name, a.t.dev.port.Number)
+			wantFailed(t, a, device)
+			wantFailed(t, b, device)
+			all.Wait()
 			if a.Suits(memory) || b.Suits(memory) {
 				t.Error("remote writes are preferred after the failure of the QP")
 			}
-			if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{1}); err == nil || a.Err() != nil {
-				t.Errorf("remote write after the failure: error %v, conn %v; want an error, and a conn that stands", err, a.Err())
+			if _, err := reg.Grant(0, 1000); err == nil {
+				t.Error("memory is granted after the failure of the QP")
 			}
-			if memory[0] != 0 {
-				t.Error("a remote write after the failure changes memory")
+			if err := a.WriteRemote(t.Context(), g.Key(), 0, []byte{0}); !errors.Is(err, errFailed) {
+				t.Errorf("remote write after the failure: %v, want %v", err, errFailed)
 			}
 			g.Revoke()
-			reg.Deregister()
-			a.Close()
-			<-b.done
+			if !bytes.Equal(memory, after) {
+				t.Error("memory has changed after the end of the conn")
+			}
 		})
 	}
 }
@@ -168,7 +195,7 @@ type worldTransports struct {
 
 	stall    time.Duration // Config.Stall
 	counters Counters
-	reasons  []string // see wantFallback
+	reasons  []string // see wantOthers
 }
 
 func (w *worldTransports) factory() transport.Factory {
@@ -196,60 +223,42 @@ func (w *worldTransports) conns() (list []*conn) {
 	return list
 }
 
-// peerReason is the reason of the side that learns of the failure from its peer.
-const peerReason = "the queue pair of the peer has failed"
-
-// wantFallback waits until TLS connects a node to all others, for a reason that contains text. Without everywhere, it may be the reason
-// of the peer.
-func (w *worldTransports) wantFallback(text string, everywhere bool) func(ctx context.Context, node *nexar.Node) error {
-	return func(ctx context.Context, node *nexar.Node) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		for {
-			waits := false
-			for _, p := range node.Peers() {
-				isNamed := strings.Contains(p.Reason, text) || !everywhere && strings.Contains(p.Reason, peerReason)
-				switch {
-				case p.Transport == Name && !p.Encrypted || everywhere && !isNamed: // The device may fail after the queue pair.
-					waits = true
-				case p.Transport != "tcp+tls" || p.BulkTransport != "tcp+tls" || !p.Encrypted || !strings.Contains(p.Reason, "peer is gone") || !isNamed:
-					return fmt.Errorf("rank %d after the failure: %+v, want tcp+tls, encrypted, with the reason %q", p.Rank, p, text)
-				}
-			}
-			if !waits {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("after the failure: %+v, want tcp+tls for all, with the reason %q", node.Peers(), text)
-			case <-time.After(time.Millisecond):
-			}
+// wantOthers waits until other transports link a node to all others, for the reason that RDMA has failed.
+func (w *worldTransports) wantOthers(ctx context.Context, node *nexar.Node) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	isOver := func(p nexar.Peer) bool { return p.Transport == Name || p.BulkTransport == Name }
+	for slices.ContainsFunc(node.Peers(), isOver) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after the failure: %+v, want other transports for all", node.Peers())
+		case <-time.After(time.Millisecond):
 		}
-		if world := node.World(); world.Transport() != "tcp" || !world.Encrypted() {
-			return fmt.Errorf("transport of the world after the failure: %s, encrypted: %t; want tcp, encrypted", world.Transport(), world.Encrypted())
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, p := range node.Peers() {
-			w.reasons = append(w.reasons, p.Reason)
-		}
-		return nil
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range node.Peers() {
+		if !p.Encrypted || !strings.Contains(p.Reason, Name+": ") {
+			return fmt.Errorf("rank %d after the failure: %+v, want an encrypted transport, and why it is not RDMA", p.Rank, p)
+		}
+		w.reasons = append(w.reasons, p.Reason)
+	}
+	return nil
 }
 
-// checkReasons fails the test unless a conn has gone over to TCP for a reason that contains text.
+// checkReasons fails the test unless a link has left RDMA for a reason that contains text.
 func (w *worldTransports) checkReasons(t *testing.T, text string) {
 	t.Helper()
-	if w.counters.Fallbacks() == 0 {
-		t.Error("no conn went over to TCP, so nothing was tested")
+	if w.counters.Failures() == 0 {
+		t.Error("no queue pair has failed, so nothing was tested")
 	}
 	if !slices.ContainsFunc(w.reasons, func(s string) bool { return strings.Contains(s, text) }) {
-		t.Errorf("reasons of the fallback: %q, want %q among them", w.reasons, text)
+		t.Errorf("reasons for other transports: %q, want %q among them", w.reasons, text)
 	}
 }
 
-// testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA, which must be noticed on all ranks for a reason that contains text.
-// No operation fails, and all sums are right.
+// testWorldGoesOn reduces vectors on several ranks while fail breaks RDMA, for a reason that contains text. The links go on over other
+// transports: no operation fails, and all sums are right.
 func testWorldGoesOn(t *testing.T, world int, text string, fail func(w *worldTransports) error) {
 	var w worldTransports
 	failed := make(chan struct{})
@@ -267,8 +276,8 @@ func testWorldGoesOn(t *testing.T, world int, text string, fail func(w *worldTra
 				}
 				time.AfterFunc(20*time.Millisecond, func() {
 					defer close(failed)
-					if n := w.counters.Fallbacks(); n > 0 {
-						t.Errorf("%d conns went over to TCP before the failure", n)
+					if n := w.counters.Failures(); n > 0 {
+						t.Errorf("%d conns have failed before", n)
 					}
 					if err := fail(&w); err != nil {
 						t.Error(err)
@@ -291,14 +300,14 @@ func testWorldGoesOn(t *testing.T, world int, text string, fail func(w *worldTra
 				}
 			}
 		}
-		return w.wantFallback(text, true)(ctx, node)
+		return w.wantOthers(ctx, node)
 	})
 	w.checkReasons(t, text)
 }
 
-// TestWorldGoesOnWithoutQP: the QPs of a world fail during a collective, which goes on over TCP.
+// TestWorldGoesOnWithoutQP: the QPs of a world fail during a collective, which goes on over other transports.
 func TestWorldGoesOnWithoutQP(t *testing.T) {
-	testWorldGoesOn(t, 3, "peer is gone", func(w *worldTransports) error {
+	testWorldGoesOn(t, 3, "the queue pair has failed: device ", func(w *worldTransports) error {
 		for _, c := range w.conns() {
 			failQP(c)
 		}
