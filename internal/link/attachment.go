@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -31,7 +32,7 @@ type attachment struct {
 	cancel  context.CancelFunc // ends life, which makes run close the connections
 
 	// Link.ending guards the fields below.
-	turn    uint32 // Link.turn when the connection was proposed or accepted
+	claim   lane.Claim
 	paths   []*path
 	shut    bool          // no path may be added
 	broke   error         // why a connection has ended
@@ -190,8 +191,8 @@ func (a *attachment) detach() bool {
 		return false
 	}
 	l.settleLocked()
-	l.settled, l.running, l.broke = nil, false, err
-	l.turn++
+	l.settled, l.broke = nil, err
+	x.session.Lose()
 	l.purpose.Store(uint32(NoPurpose))
 	l.at.Store(nil)
 	l.ending.Unlock()

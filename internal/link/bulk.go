@@ -393,13 +393,9 @@ func (b *bulk) detach() {
 
 // resume goes on with the transfers where the peer is. It returns those that are delivered, for their owners.
 func (b *bulk) resume(r *wire.Resume) (delivered []*Transfer, err error) {
-	o := lane.Opening{Last: r.Last}
-	for _, p := range r.Grants {
-		o.Grants = append(o.Grants, lane.Progress(p))
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	open, err := b.transfers.Resume(&o)
+	open, err := b.transfers.Resume(r)
 	if err != nil {
 		return nil, err
 	}

@@ -62,9 +62,8 @@ type exchange struct {
 	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
 	// Link.ending guards the fields below; see wire.Resume.
-	binding    transport.Conn // of the attachment that is being made
-	newest     uint64         // the largest number of the peer for a connection that was used
-	self, peer wire.LinkID    // the names of the link on this side and on that of the peer; zero before the first connection
+	binding transport.Conn // of the attachment that is being made
+	session lane.Session
 }
 
 // exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.
@@ -82,6 +81,7 @@ func (l *Link) makeExchange() *exchange {
 		return x
 	}
 	x := new(exchange)
+	x.session.Self = wire.LinkID{Process: l.common.process, Link: l.common.numbers.Add(1)}
 	for c := range x.credit {
 		x.credit[c].Store(creditBytes)
 	}

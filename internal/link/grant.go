@@ -245,10 +245,5 @@ func (g *grants) find(id uint64) *Sink {
 func (g *grants) state(r *wire.Resume) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var o lane.Opening
-	g.set.State(&o)
-	r.Last = o.Last
-	for _, p := range o.Grants {
-		r.Grants = append(r.Grants, wire.Progress(p))
-	}
+	g.set.State(r)
 }

@@ -173,14 +173,12 @@ type Link struct {
 	quiet    []byte     // frames for the data lane that need no connection, until there is an exchange
 	dropping bool       // the link has ended: frames are dropped
 
-	ending    sync.Mutex // guards the fields below and those of the attachment
-	running   bool       // an attachment is being made, or works
-	proposing bool       // Connect proposes a connection
-	turn      uint32     // number of connections that have ended
-	over      bool       // Done is closed
-	isEnded   bool       // the Handler was notified
-	hasLeft   bool       // see HasLeft
-	closing   bool       // Close or Abort was called
+	ending   sync.Mutex // guards the fields below and those of the attachment
+	stopping bool       // a goroutine ends the link, which has no attachment
+	over     bool       // Done is closed
+	isEnded  bool       // the Handler was notified
+	hasLeft  bool       // see HasLeft
+	closing  bool       // Close or Abort was called
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see attachment.begin.
 	answering chan struct{}
 	failure   error // the reason of the end
@@ -211,8 +209,14 @@ func (c *Common) New(ctx context.Context, conn transport.Conn, cfg Config) (*Lin
 	if err != nil {
 		return nil, err
 	}
-	l.running = true // No other goroutine knows the link yet.
-	ours := l.resume(c.numbers.Add(1))
+	if err := a.begin(false); err != nil {
+		return nil, err
+	}
+	defer a.giveUp(false)
+	ours := a.resume()
+	if err := l.exchange().session.Bind(a.claim); err != nil { // No other goroutine knows the link yet.
+		return nil, err
+	}
 	a.startLocked(lanes, append(a.announcement(&ours), confirmation()...), nil, wire.Preamble{})
 	return l, nil
 }
@@ -252,18 +256,24 @@ func (l *Link) finishLocked() {
 	}
 }
 
+// isRunningLocked reports whether an attachment is being made, or works, or the end of the link has begun.
+func (l *Link) isRunningLocked() bool {
+	x := l.with.Load()
+	return l.stopping || x != nil && x.session.InUse()
+}
+
 // stopLocked lets the link end: an attachment ends it, or another goroutine if there is none.
 func (l *Link) stopLocked() {
 	l.finishLocked()
 	switch a := l.at.Load(); {
 	case a != nil:
 		a.cancel()
-	case l.running: // bind ends the link
+	case l.isRunningLocked(): // bind ends the link
 		if x := l.with.Load(); x != nil && x.binding != nil {
 			go x.binding.Close()
 		}
 	default:
-		l.running = true
+		l.stopping = true
 		go l.end(nil)
 	}
 }

@@ -192,10 +192,10 @@ func (a *attachment) greet(theirs *wire.Resume) error {
 	x := a.link.exchange()
 	a.link.ending.Lock()
 	defer a.link.ending.Unlock()
-	if theirs.To != (wire.LinkID{}) && theirs.To != x.self {
-		return fmt.Errorf("it goes on with link %d of this node, and this is link %d", theirs.To.Link, x.self.Link)
+	if theirs.To != (wire.LinkID{}) && theirs.To != x.session.Self {
+		return fmt.Errorf("it goes on with link %d of this node, and this is link %d", theirs.To.Link, x.session.Self.Link)
 	}
-	x.newest, x.peer = max(x.newest, theirs.Number), theirs.From
+	x.session.Use(theirs)
 	return nil
 }
 

@@ -8,20 +8,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
 var (
 	// ErrConnected is returned by Connect and Accept if the link has a connection already.
-	ErrConnected = errors.New("link: it has a connection already")
+	ErrConnected = lane.ErrConnected
 	// ErrLost is the reason of the end of a connection that the peer has lost: it proposes another one.
-	ErrLost      = errors.New("link: the peer has lost the connection")
-	errEnded     = errors.New("link: it has ended")
-	errAnswering = errors.New("link: a connection of the peer is being accepted")
-	errEarlier   = errors.New("link: the peer goes on with an earlier link")
-	errProposing = errors.New("link: another connection is being proposed")
-	errOld       = errors.New("link: the connection was proposed before the link used another one")
+	ErrLost  = errors.New("link: the peer has lost the connection")
+	errEnded = errors.New("link: it has ended")
 )
 
 // NewPending returns a link to a peer without a connection. Frames wait until [Link.Connect] or [Link.Accept]
@@ -68,47 +65,30 @@ func (l *Link) renew(again Purpose) {
 	}
 }
 
-// begin prepares a proposal of this node, or the acceptance of one of the peer, and returns the number for its counts. The caller reads
-// them afterwards: with a smaller number than that of a connection that is used meanwhile, they are old.
-func (a *attachment) begin(accepts bool) (number uint64, err error) {
+// begin begins a proposal of this node, or the acceptance of one of the peer, until giveUp. After the acceptance the peer may use the
+// connection as soon as it has read it, and [Link.Close] waits.
+func (a *attachment) begin(accepts bool) (err error) {
+	l, x := a.link, a.link.exchange()
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if l.over {
+		return errEnded
+	}
+	if a.claim, err = x.session.Begin(accepts, l.common.numbers.Add(1)); err == nil && accepts {
+		l.answering = make(chan struct{})
+	}
+	return err
+}
+
+// giveUp undoes begin.
+func (a *attachment) giveUp(accepts bool) {
 	l := a.link
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	switch {
-	case l.over:
-		return 0, errEnded
-	case l.running:
-		return 0, ErrConnected
-	case l.answering != nil && accepts:
-		return 0, ErrConnected
-	case l.answering != nil: // The number would be larger than that of the acceptance, although the counts may be older.
-		return 0, errAnswering
-	case l.proposing && !accepts: // The peer takes a larger number for the end of earlier proposals.
-		return 0, errProposing
+	if l.exchange().session.GiveUp(accepts); accepts {
+		close(l.answering)
+		l.answering = nil
 	}
-	a.turn = l.turn
-	if accepts {
-		l.answering = make(chan struct{})
-	} else {
-		l.proposing = true
-	}
-	return l.common.numbers.Add(1), nil
-}
-
-// proposed undoes begin for a proposal.
-func (l *Link) proposed() {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	l.proposing = false
-}
-
-// answered undoes begin for an acceptance. From begin on the peer may use the connection as soon as it has read the acceptance,
-// and [Link.Close] waits.
-func (l *Link) answered() {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	close(l.answering)
-	l.answering = nil
 }
 
 // Connect proposes a connection that this node has made to the peer, and gives it to a pending link
@@ -127,12 +107,11 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	if err != nil {
 		return err
 	}
-	number, err := a.begin(false)
-	if err != nil {
+	if err := a.begin(false); err != nil {
 		return err
 	}
-	defer l.proposed()
-	ours := l.resume(number)
+	defer a.giveUp(false)
+	ours := a.resume()
 	if err := interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err }); err != nil {
 		return fmt.Errorf("link: propose a connection: %w", err)
 	}
@@ -140,7 +119,7 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 	if err != nil {
 		return fmt.Errorf("link: the peer has not accepted the connection: %w", err)
 	}
-	if err := a.checkResume(resume); err != nil {
+	if err := a.checkResume(&resume); err != nil {
 		return err
 	}
 	return a.bind(ctx, control, pipe, theirs, resume, confirmation())
@@ -160,33 +139,27 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	if theirs.Lane != wire.Control {
 		return fmt.Errorf("link: protocol error: the peer begins with the %v lane", theirs.Lane)
 	}
-	if err := l.leaveLost(ctx, conn, resume); err != nil {
+	if err := l.leaveLost(ctx, &resume); err != nil {
 		return err
 	}
 	if err := admit(); err != nil {
 		return err
 	}
-	number, err := a.begin(true)
-	if err != nil {
+	if err := a.begin(true); err != nil {
 		return err
 	}
-	defer l.answered()
+	defer a.giveUp(true)
 	limited, cancel := context.WithTimeoutCause(ctx, peerTimeout, fmt.Errorf("no answer within %v", peerTimeout))
 	defer cancel()
 	control, err := a.first.open(limited, wire.Control)
 	if err != nil {
 		return err
 	}
-	ours := l.resume(number)
-	differs := a.checkResume(resume)
-	if differs != nil && !errors.Is(differs, errEarlier) {
-		return differs
+	ours := a.resume()
+	if err := a.checkResume(&resume); err != nil {
+		return err
 	}
 	err = interruptible(limited, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err })
-	if differs != nil {
-		awaitEndOf(ctx, conn) // The peer ends its link when it has read the name of this one.
-		return differs
-	}
 	if err == nil {
 		err = interruptible(limited, conn, func() error { return awaitConfirmation(pipe) })
 	}
@@ -200,37 +173,27 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 // a link of this process that has ended. l is the link to the peer, or nil. Refuse blocks until the peer proposes the connection, conn
 // ends, or ctx does; the caller closes conn.
 func (c *Common) Refuse(ctx context.Context, conn transport.Conn, l *Link) {
-	if _, _, theirs, err := firstLane(ctx, conn); err == nil {
-		c.refuseEnded(ctx, conn, l, theirs)
-	}
-}
-
-// refuseEnded tells the peer that its proposal is for a link of this process that has ended. It reports false if it is not.
-func (c *Common) refuseEnded(ctx context.Context, conn transport.Conn, l *Link, theirs wire.Resume) bool {
-	if theirs.To.Process != c.process || l.isNamed(theirs.To) {
-		return false
+	_, _, theirs, err := firstLane(ctx, conn)
+	if err != nil || theirs.To.Process != c.process || l != nil && !l.hasEnded(&theirs) {
+		return
 	}
 	control, err := newPath(conn, 1).open(ctx, wire.Control)
 	if err != nil {
-		return true
+		return
 	}
 	ended := wire.Resume{To: theirs.From}
 	pre := wire.Preamble{Lane: wire.Control, Flags: wire.PreambleResumes}
 	if interruptible(ctx, conn, func() error { _, err := control.Write(ended.Append(pre.Append(nil))); return err }) == nil {
 		awaitEndOf(ctx, conn)
 	}
-	return true
 }
 
-// isNamed reports whether the link has not ended, and has the name that the peer knows. l may be nil.
-func (l *Link) isNamed(id wire.LinkID) bool {
-	if l == nil {
-		return false
-	}
+// hasEnded reports whether a proposal of the peer is for a link of this process that has ended.
+func (l *Link) hasEnded(theirs *wire.Resume) bool {
 	x := l.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	return !l.over && x.self == id
+	return l.over || x.session.HasEnded(theirs)
 }
 
 // awaitEndOf waits until the peer closes a connection, as it does when it has read the last answer, for lingerTime at most.
@@ -243,18 +206,16 @@ func awaitEndOf(ctx context.Context, conn transport.Conn) {
 }
 
 // leaveLost ends the connection of the link if the peer has lost it: its proposal is newer. It waits until the link is pending or has
-// ended. It returns an error if the proposal is older than the connection, or for another link.
-func (l *Link) leaveLost(ctx context.Context, conn transport.Conn, theirs wire.Resume) error {
+// ended. It returns an error if the proposal is older than the connection.
+func (l *Link) leaveLost(ctx context.Context, theirs *wire.Resume) error {
 	l.ending.Lock()
 	a := l.at.Load()
-	isOlder := a != nil && theirs.Number <= l.exchange().newest
+	isLost := a != nil && l.exchange().session.IsLost(theirs)
 	l.ending.Unlock()
 	switch {
 	case a == nil:
 		return nil
-	case l.common.refuseEnded(ctx, conn, l, theirs):
-		return errEarlier
-	case isOlder:
+	case !isLost:
 		return ErrConnected
 	}
 	a.broken(a.first, ErrLost)
@@ -323,14 +284,15 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 		err = errEnded
 	}
 	if err != nil {
-		if l.running = false; l.over {
+		if l.exchange().session.Unbind(); l.over {
 			l.stopLocked()
 		}
 		return err
 	}
 	delivered, err := a.resumeLocked(&resume)
 	if err != nil {
-		l.running, l.failure = false, fmt.Errorf("link: protocol error: %w", err)
+		l.exchange().session.Unbind()
+		l.failure = fmt.Errorf("link: protocol error: %w", err)
 		l.stopLocked()
 		return l.failure
 	}
@@ -343,19 +305,17 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 
 // beginBind makes the link that of the attachment alone: no other connection is bound, and nobody else ends the link.
 func (a *attachment) beginBind() error {
-	l := a.link
+	l, x := a.link, a.link.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	switch {
-	case l.over:
+	if l.over {
 		return errEnded
-	case l.running:
-		return ErrConnected
-	case l.turn != a.turn:
-		return errOld
 	}
-	l.running, l.exchange().binding = true, a.first.conn
-	return nil
+	err := x.session.Bind(a.claim)
+	if err == nil {
+		x.binding = a.first.conn
+	}
+	return err
 }
 
 // FailPending is [Link.Fail] for a link that is still pending. It reports whether it was.
@@ -367,7 +327,7 @@ func (l *Link) FailPending(err error) bool {
 
 // failPendingLocked is FailPending.
 func (l *Link) failPendingLocked(err error) bool {
-	if l.running || l.over {
+	if l.isRunningLocked() || l.over {
 		return false
 	}
 	l.failure = err
@@ -381,7 +341,7 @@ func (l *Link) awaitConnection(ctx context.Context) bool {
 	for {
 		l.ending.Lock()
 		answering := l.answering
-		if !l.running && answering == nil && !l.IsNeeded() {
+		if !l.isRunningLocked() && answering == nil && !l.IsNeeded() {
 			l.closing = true
 			l.stopLocked()
 			l.ending.Unlock()

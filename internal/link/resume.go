@@ -1,7 +1,6 @@
 package link
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -10,59 +9,37 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// resume returns what this side of a pending link has received, with a number.
-func (l *Link) resume(number uint64) wire.Resume {
-	x := l.exchange()
-	l.ending.Lock()
-	if x.self == (wire.LinkID{}) {
-		x.self = wire.LinkID{Process: l.common.process, Link: l.common.numbers.Add(1)}
-	}
-	r := wire.Resume{Number: number, From: x.self, To: x.peer}
-	l.ending.Unlock()
+// resume returns what this side of a pending link has received, for a connection.
+func (a *attachment) resume() wire.Resume {
+	x := a.link.exchange()
+	a.link.ending.Lock()
+	r := x.session.State(a.claim)
+	a.link.ending.Unlock()
 	for i := range x.in {
-		r.Received[i] = x.in[i].State()
+		r.Received[i] = x.in[i].Received()
 	}
 	r.Bulk = x.bulked.Load()
 	x.grants.state(&r)
 	return r
 }
 
-// checkResume checks whether a connection that the peer has proposed or accepted belongs to the link. What was received before a connection that
-// the link has used says nothing. If the peer has another link, this one ends.
-func (a *attachment) checkResume(theirs wire.Resume) error {
+// checkResume checks whether a connection that the peer has proposed or accepted belongs to the link. If the link of the peer has ended, this one ends.
+func (a *attachment) checkResume(theirs *wire.Resume) error {
 	l, x := a.link, a.link.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.running || l.turn != a.turn || theirs.Number != 0 && theirs.Number < x.newest {
-		return errOld
+	hasEnded, err := x.session.Check(theirs)
+	if hasEnded {
+		err = fmt.Errorf("%w: %w", transport.ErrPeerClosed, err)
+		l.failPendingLocked(err)
 	}
-	var err error
-	unknown := wire.LinkID{}
-	switch {
-	case theirs.From == unknown && theirs.To == x.self:
-		err = fmt.Errorf("%w: it has ended the link", transport.ErrPeerClosed)
-	case theirs.From == unknown:
-		return fmt.Errorf("%w: the peer does not name its link", transport.ErrPeerClosed)
-	case theirs.To != unknown && theirs.To != x.self:
-		return errEarlier
-	case x.peer == unknown || theirs.From == x.peer:
-	case theirs.From.Process == x.peer.Process && theirs.From.Link < x.peer.Link:
-		return errOld
-	default:
-		err = fmt.Errorf("%w: it has ended link %d, and this is its link %d", transport.ErrPeerClosed, x.peer.Link, theirs.From.Link)
-	}
-	if err == nil {
-		return nil
-	}
-	x.newest = max(x.newest, theirs.Number)
-	l.failPendingLocked(err)
 	return err
 }
 
 // resumeLocked prepares for a connection. r says what the peer has received. It returns the transfers that are delivered.
 func (a *attachment) resumeLocked(r *wire.Resume) (delivered []*Transfer, err error) {
 	x := a.link.exchange()
-	x.newest, x.peer = max(x.newest, r.Number), cmp.Or(r.From, x.peer)
+	x.session.Use(r)
 	if err := x.control.resume(r.Received[wire.Control]); err != nil {
 		return nil, err
 	}

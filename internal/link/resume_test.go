@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -60,15 +61,17 @@ func announce(t *testing.T, c transport.Conn, r wire.Resume) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.From = wire.LinkID{Process: 1, Link: 1}
+	if r.From == (wire.LinkID{}) {
+		r.From = wire.LinkID{Process: 1, Link: 1}
+	}
 	s.Write(r.Append(wire.Preamble{Lane: wire.Control, Flags: wire.PreambleResumes}.Append(nil)))
 }
 
 // wantOld checks that a proposal was refused because it is old.
 func wantOld(t *testing.T, which string, err error) {
 	t.Helper()
-	if !errors.Is(err, errOld) {
-		t.Errorf("%s ends with %v, want %v", which, err, errOld)
+	if !errors.Is(err, lane.ErrOld) {
+		t.Errorf("%s ends with %v, want %v", which, err, lane.ErrOld)
 	}
 }
 
@@ -140,7 +143,7 @@ func TestLateAcceptance(t *testing.T) {
 	p := newPendingPair(t)
 	cb, result := p.propose(t)
 	p.use(t)
-	announce(t, cb, wire.Resume{Number: 1 << 40})
+	announce(t, cb, wire.Resume{Number: 1 << 40, From: p.b.exchange().session.Self})
 	soon(t, "the end of the proposal", func() { wantOld(t, "the proposal", <-result) })
 	p.use(t)
 }
@@ -155,14 +158,14 @@ func TestConnectWhileAccepting(t *testing.T) {
 		go func() { accepted <- l.Accept(t.Context(), cb, Config{}, admitAll) }()
 		synctest.Wait()
 		other, _ := conns(t)
-		if err := l.Connect(t.Context(), other, Config{}); !errors.Is(err, errAnswering) {
-			t.Errorf("a proposal beside an acceptance ends with %v, want %v", err, errAnswering)
+		if err := l.Connect(t.Context(), other, Config{}); !errors.Is(err, lane.ErrAnswering) {
+			t.Errorf("a proposal beside an acceptance ends with %v, want %v", err, lane.ErrAnswering)
 		}
 		ca.Close()
 		if err := <-accepted; err == nil {
 			t.Error("the connection was accepted, want an error")
 		}
-		if err := l.Connect(t.Context(), closedConn(t), Config{}); err == nil || errors.Is(err, errAnswering) {
+		if err := l.Connect(t.Context(), closedConn(t), Config{}); err == nil || errors.Is(err, lane.ErrAnswering) {
 			t.Errorf("the next proposal ends with %v, want another error", err)
 		}
 		other.Close()
@@ -175,8 +178,8 @@ func TestConnectWhileProposing(t *testing.T) {
 	p := newPendingPair(t)
 	cb, result := p.propose(t)
 	other, _ := conns(t)
-	if err := p.a.Connect(t.Context(), other, Config{}); !errors.Is(err, errProposing) {
-		t.Errorf("a second proposal ends with %v, want %v", err, errProposing)
+	if err := p.a.Connect(t.Context(), other, Config{}); !errors.Is(err, lane.ErrProposing) {
+		t.Errorf("a second proposal ends with %v, want %v", err, lane.ErrProposing)
 	}
 	cb.Close()
 	soon(t, "the end of the first proposal", func() { <-result })
@@ -199,7 +202,7 @@ func TestAcceptBesideAConnection(t *testing.T) {
 		t.Fatalf("a proposal that is older than the connection has ended the connection: %v", p.cb.Err())
 	}
 	mine, newer := conns(t)
-	announce(t, mine, wire.Resume{Number: p.b.exchange().newest + 1})
+	announce(t, mine, wire.Resume{Number: 1 << 20})
 	refusal := errors.New("refused")
 	soon(t, "the newer proposal", func() {
 		err := p.b.Accept(t.Context(), newer, Config{}, func() error {

@@ -53,9 +53,13 @@ func (l *Link) Stalls() (count uint64, still time.Duration) {
 
 // Connections returns the number of connections that the link has, or has had.
 func (l *Link) Connections() int {
+	x := l.with.Load()
+	if x == nil {
+		return 0
+	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	n := int(l.turn)
+	n := x.session.Lost()
 	if !l.IsPending() {
 		n++
 	}

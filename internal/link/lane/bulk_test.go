@@ -3,6 +3,8 @@ package lane
 import (
 	"strings"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // Numbers and segments that no correct peer sends are named.
@@ -36,10 +38,10 @@ func TestHostileNumbers(t *testing.T) {
 	must(t, r.Start(new(Transfer), 3, 10))
 	expect(t, r.Start(new(Transfer), 3, 10), "announces grant 3 again")
 	expect(t, r.Start(new(Transfer), 0, 10), "announces grant 0 again")
-	for want, o := range map[string]Opening{
-		"the peer has 1 bytes for grant 3, and 0 were sent": {Last: 3, Grants: []Progress{{3, 1}}},
-		"with grant 4 after grant 0, and 3 as the last":     {Last: 3, Grants: []Progress{{4, 0}}},
-		"with grant 2 after grant 2, and 3 as the last":     {Last: 3, Grants: []Progress{{2, 0}, {2, 0}}},
+	for want, o := range map[string]wire.Resume{
+		"the peer has 1 bytes for grant 3, and 0 were sent": {Last: 3, Grants: []wire.Progress{{Grant: 3, Got: 1}}},
+		"with grant 4 after grant 0, and 3 as the last":     {Last: 3, Grants: []wire.Progress{{Grant: 4}}},
+		"with grant 2 after grant 2, and 3 as the last":     {Last: 3, Grants: []wire.Progress{{Grant: 2}, {Grant: 2}}},
 	} {
 		delivered, err := r.Resume(&o)
 		if expect(t, err, want); len(delivered) > 0 || len(r.All()) != 1 {
@@ -66,7 +68,7 @@ func TestResumeTransfers(t *testing.T) {
 			list[i].Wrote(n)
 		}
 	}
-	delivered, err := s.Resume(&Opening{Last: 4, Grants: []Progress{{1, 2}, {3, 8}, {4, 6}}})
+	delivered, err := s.Resume(&wire.Resume{Last: 4, Grants: []wire.Progress{{Grant: 1, Got: 2}, {Grant: 3, Got: 8}, {Grant: 4, Got: 6}}})
 	must(t, err)
 	if len(delivered) != 1 || delivered[0] != &list[1] || list[0].Sent() != 2 || list[2].Sent() != 8 || list[3].Sent() != 6 || list[4].Sent() != 0 || len(s.All()) != 4 {
 		t.Errorf("%d delivered; offsets %d %d %d %d", len(delivered), list[0].Sent(), list[2].Sent(), list[3].Sent(), list[4].Sent())

@@ -4,13 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-)
 
-// Progress is the part of an opening about an open grant: the peer has received the first Got bytes.
-type Progress struct {
-	Grant uint64
-	Got   uint64
-}
+	"github.com/nexar-go/nexar/internal/wire"
+)
 
 // A Grant allows the peer to send a payload.
 type Grant struct {
@@ -86,11 +82,11 @@ func (s *Grants) Arrived(g *Grant, n int) (isFilled bool) {
 	return g.got == g.size && s.Withdraw(g)
 }
 
-// State adds the open grants to an opening.
-func (s *Grants) State(o *Opening) {
-	o.Last = s.last
+// State adds the open grants to a statement of this side.
+func (s *Grants) State(r *wire.Resume) {
+	r.Last = s.last
 	for _, g := range s.open {
-		o.Grants = append(o.Grants, Progress{g.id, uint64(g.got)})
+		r.Grants = append(r.Grants, wire.Progress{Grant: g.id, Got: uint64(g.got)})
 	}
 }
 

@@ -31,7 +31,7 @@ func (i *In) Received() uint64 { return i.received.Load() }
 // IsStated reports whether the peer was told of all frames.
 func (i *In) IsStated() bool { return i.received.Load() == i.stated.Load() }
 
-// State returns the position for an acknowledgement or an opening that is sent now.
+// State returns the position for an acknowledgement that is sent now.
 func (i *In) State() uint64 {
 	n := i.received.Load()
 	i.stated.Store(n)

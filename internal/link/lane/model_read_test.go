@@ -1,6 +1,10 @@
 package lane
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
 
 // read reads the next message of a pipe if it is complete, or a part of a segment. It reports whether something has
 // happened.
@@ -9,63 +13,58 @@ func (w *world) read(e *end, pipe int) bool {
 	switch {
 	case len(b) == 0:
 		return false
-	case pipe > 0:
+	case pipe >= bulkPipe:
 		return e.reading && w.readBulk(e, pipe)
 	case e.reading:
-		return w.readFrame(e, b)
-	case b[0] == frameOpening && !e.dead:
+		return w.readFrame(e, pipe, b)
+	case pipe > 0 || e.dead:
+		return false // The reader has stopped, or waits for the connection to be used.
+	case e.phase == fresh || e.phase == stated:
 		return w.readOpening(e, b)
+	case e.phase == accepted && b[0] == frameBeat: // the confirmation
+		e.in[0] = b[1:]
+		w.bind(e.of.link, e)
+		return true
 	}
-	return false // The reader has stopped.
+	return false
 }
 
 func (w *world) readOpening(e *end, b []byte) bool {
-	o, n := parseOpening(b)
+	r, n := parseOpening(b)
 	if n == 0 {
 		return false
 	}
-	e.in[0] = b[n:]
-	lane := e.pair.lane
-	for range 2 {
-		l := e.of.link
-		if l == nil {
-			for _, t := range e.of.tombs[lane] {
-				if answer, ok := t.Answer(&o); ok {
-					w.put(e, 0, appendOpening(nil, &answer))
-				}
-			}
-			w.close(e)
-			return true
+	e.in[0], e.theirs = b[n:], r
+	if e.phase == fresh {
+		e.phase = arrived
+		return true
+	}
+	l := e.of.link
+	hasEnded, err := l.session.Check(&r)
+	switch {
+	case err != nil:
+		if w.lose(e); hasEnded {
+			w.hasEnded(l, err)
 		}
-		a, err := l.lanes[lane].session.Received(&e.conn, o)
-		w.must(err)
-		if a.End == nil || e.conn.Dialed {
-			w.apply(l, lane, a)
-			return true
-		}
-		e.of = nil // The next link gets the connection.
-		w.apply(l, lane, a)
-		if e.of = w.procs[e.side]; w.limits.links > 0 {
-			w.limits.links--
-			w.newLink(e.side)
-		}
+	case w.bind(l, e):
+		w.put(e, 0, []byte{frameBeat})
 	}
 	return true
 }
 
-// readFrame reads a frame of the main pipe.
-func (w *world) readFrame(e *end, b []byte) bool {
-	l, lane := e.of.link, e.pair.lane
-	h := l.lanes[lane]
+// readFrame reads a frame of a lane.
+func (w *world) readFrame(e *end, lane int, b []byte) bool {
+	l := e.of.link
+	h := &l.lanes[lane]
 	switch b[0] {
 	case frameBeat:
-		e.in[0] = b[1:]
+		e.in[lane] = b[1:]
 		return true
 	case frameAck, frameFinished:
 		if len(b) < 9 {
 			return false
 		}
-		e.in[0] = b[9:]
+		e.in[lane] = b[9:]
 		v := binary.LittleEndian.Uint64(b[1:])
 		if b[0] == frameAck {
 			w.must(h.out.Ack(v))
@@ -89,22 +88,22 @@ func (w *world) readFrame(e *end, b []byte) bool {
 	if len(b) < n {
 		return false
 	}
-	e.in[0] = b[n:]
-	from := ID{binary.LittleEndian.Uint64(b[1:]), binary.LittleEndian.Uint64(b[9:])}
+	e.in[lane] = b[n:]
+	from := wire.LinkID{Process: binary.LittleEndian.Uint64(b[1:]), Link: binary.LittleEndian.Uint64(b[9:])}
 	seq := int(binary.LittleEndian.Uint16(b[17:]))
 	sender := w.truth[from]
 	if sender == nil {
 		w.failf("a frame of %v: the lane is out of step", from)
 		return false
 	}
-	if sender.handler.IsZero() {
-		sender.handler = l.names.Self
+	if sender.handler == (wire.LinkID{}) {
+		sender.handler = l.session.Self
 	}
-	if sender.handler != l.names.Self {
-		w.failf("%v handles a frame of %v, whose frames %v has handled", l.names.Self, from, sender.handler)
+	if sender.handler != l.session.Self {
+		w.failf("%v handles a frame of %v, whose frames %v has handled", l.session.Self, from, sender.handler)
 	}
-	if from != l.names.Peer {
-		w.failf("%v handles a frame of %v, and its peer is %v", l.names.Self, from, l.names.Peer)
+	if from != l.session.Peer {
+		w.failf("%v handles a frame of %v, and its peer is %v", l.session.Self, from, l.session.Peer)
 	}
 	if seq != sender.handled[lane] {
 		w.failf("frame %d of lane %d of %v is handled, want %d", seq, lane, from, sender.handled[lane])
@@ -163,8 +162,6 @@ func (w *world) readBulk(e *end, pipe int) bool {
 		w.must(err)
 		if s.sink = nil; g != nil {
 			s.sink = g.Of.(*sink)
-		} else {
-			w.finished(l, s.grant)
 		}
 		e.in[pipe] = b[segmentHeader:]
 		return true
@@ -184,11 +181,12 @@ func (w *world) readBulk(e *end, pipe int) bool {
 		if l.grants.Arrived(&k.Grant, n) {
 			k.filled = true
 			l.dropSink(k)
-			w.finished(l, s.grant)
 		}
 	}
 	s.left -= n
-	s.isSet = s.left > 0
+	if s.isSet = s.left > 0; !s.isSet && l.grants.Find(s.grant) == nil {
+		w.finished(l, s.grant)
+	}
 	e.in[pipe] = b[n:]
 	return true
 }

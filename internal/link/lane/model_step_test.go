@@ -24,21 +24,22 @@ const (
 	stepSee
 	stepLink
 	stepDial
+	stepState
+	stepAdmit
 	stepBye
 	// Faults and changes of the program's mind.
-	stepMove // dial although there is a connection
 	stepCut
 	stepClose
 	stepRecall
 	stepWithdraw
-	stepRestart
+	stepAbort
 	stepTrim
 	kinds
 )
 
 var kindNames = [kinds]string{
-	"note", "grant", "start", "write", "end of write", "read", "segment", "end of segment", "stopped", "ack", "beat", "see end", "new link", "dial", "bye",
-	"change of path", "cut", "close", "recall", "withdraw", "restart", "trim",
+	"note", "grant", "start", "write", "end of write", "read", "segment", "end of segment", "stopped", "ack", "beat", "see end", "new link", "dial", "state",
+	"admit", "bye", "cut", "close", "recall", "withdraw", "abort", "trim",
 }
 
 // A step is one event of a history. lane and at are its lane, pipe or number, depending on its kind.
@@ -66,9 +67,19 @@ func (w *world) steps(faults bool) []step {
 			}
 			continue
 		}
-		for lane, h := range l.lanes {
+		if l.halting {
+			add(stepStopped, side, 0, nil)
+		}
+		if w.limits.dials > 0 {
+			add(stepDial, side, 0, nil)
+		}
+		for lane := range l.lanes {
+			h := &l.lanes[lane]
+			if l.works() && !l.at.holds[lane] && (h.out.written < h.out.end || len(h.out.transient) > 0) {
+				add(stepWrite, side, lane, nil)
+			}
 			if lane == 0 && w.rnd == nil {
-				continue // An exhaustive search has one lane.
+				continue // In an exhaustive search one lane has frames.
 			}
 			if w.limits.frames > 0 && !l.bye {
 				add(stepNote, side, lane, nil)
@@ -76,23 +87,10 @@ func (w *world) steps(faults bool) []step {
 			if w.limits.grants > 0 && !l.bye {
 				add(stepGrant, side, lane, nil)
 			}
-			if h.halting {
-				add(stepStopped, side, lane, nil)
-			}
-			if w.limits.dials > 0 && (faults || h.session.Current() == nil) {
-				k := stepDial
-				if h.session.Current() != nil {
-					k = stepMove
-				}
-				add(k, side, lane, nil)
-			}
-			if h.at != nil && !h.at.holds && (h.out.written < h.out.end || len(h.out.transient) > 0) {
-				add(stepWrite, side, lane, nil)
-			}
-			if h.at != nil && !h.halting && !h.in.IsStated() {
+			if l.works() && !h.in.IsStated() {
 				add(stepAck, side, lane, nil)
 			}
-			if faults && w.rnd != nil && h.at != nil && !h.halting {
+			if faults && w.rnd != nil && l.works() {
 				add(stepBeat, side, lane, nil)
 			}
 			if faults && w.rnd != nil {
@@ -105,23 +103,21 @@ func (w *world) steps(faults bool) []step {
 		if w.limits.byes > 0 && !l.bye && len(l.active) == 0 {
 			add(stepBye, side, 0, nil)
 		}
-		if e := l.lanes[1].at; e != nil {
-			for pipe := 1; pipe < len(e.in); pipe++ {
-				if e.bulk[pipe] == nil && w.nextTransfer(l, e, pipe) != nil {
+		if l.works() {
+			for pipe := bulkPipe; pipe < pipes; pipe++ {
+				if l.at.bulk[pipe] == nil && w.nextTransfer(l, l.at, pipe) != nil {
 					add(stepSegment, side, pipe, nil)
 				}
 			}
 		}
 		if faults && w.limits.faults > 0 {
+			add(stepAbort, side, 0, nil)
 			if len(l.active) > 0 {
 				add(stepRecall, side, w.upTo(len(l.active)-1), nil)
 			}
 			if len(l.open) > 0 {
 				add(stepWithdraw, side, w.upTo(len(l.open)-1), nil)
 			}
-		}
-		if faults && w.limits.restarts > 0 {
-			add(stepRestart, side, 0, nil)
 		}
 	}
 	for _, p := range w.conns {
@@ -130,7 +126,7 @@ func (w *world) steps(faults bool) []step {
 		}
 		for side, e := range p.ends {
 			for pipe, b := range e.in {
-				if len(b) > 0 && (e.reading || pipe == 0 && b[0] == frameOpening && !e.dead) {
+				if len(b) > 0 && (e.reading || pipe == 0 && !e.dead && e.phase != arrived && e.phase != begun) {
 					add(stepRead, side, pipe, p)
 				}
 				if e.bulk[pipe] != nil && !e.dead {
@@ -140,8 +136,16 @@ func (w *world) steps(faults bool) []step {
 			if e.dead {
 				continue
 			}
-			if e.holds {
-				add(stepEndWrite, side, 0, p)
+			if e.phase == begun {
+				add(stepState, side, 0, p)
+			}
+			if e.phase == arrived && e.canAdmit() {
+				add(stepAdmit, side, 0, p)
+			}
+			for lane, holds := range e.holds {
+				if holds {
+					add(stepEndWrite, side, lane, p)
+				}
 			}
 			if p.cut {
 				add(stepSee, side, 0, p)
@@ -172,7 +176,7 @@ func (w *world) cuts(list []step, p *pair) []step {
 func (e *end) messages() (list [][2]int) {
 	for pipe, b := range e.in {
 		at := 0
-		if pipe > 0 && e.segment[pipe].isSet {
+		if pipe >= bulkPipe && e.segment[pipe].isSet {
 			at = e.segment[pipe].left
 			list = append(list, [2]int{pipe, at})
 		}
@@ -192,6 +196,8 @@ func messageSize(b []byte) int {
 		return n
 	case frameAck, frameFinished:
 		return 9
+	case frameBeat:
+		return 1
 	case frameSegment:
 		return segmentHeader + int(b[17])
 	}
@@ -247,34 +253,31 @@ func (w *world) do(s step) bool {
 		w.must(l.transfers.Start(t, a.grant, a.size))
 		l.active = append(l.active, t)
 	case stepWrite:
-		h := l.lanes[at]
-		t, n := h.out.Next()
-		h.at.write = held{t, n, slices.Concat(t, n)}
-		h.at.holds = true
+		t, n := l.lanes[at].out.Next()
+		l.at.write[at] = held{t, n, slices.Concat(t, n)}
+		l.at.holds[at] = true
 		if w.rnd == nil { // A write is one step.
-			w.release(h.at, len(t)+len(n), true)
+			w.release(l.at, at, len(t)+len(n), true)
 		}
 	case stepEndWrite:
 		e := s.pair.ends[side]
-		w.release(e, w.upTo(len(e.write.copied)), w.isCurrent(e))
+		w.release(e, at, w.upTo(len(e.write[at].copied)), w.isCurrent(e))
 	case stepRead:
 		return w.read(s.pair.ends[side], at)
 	case stepSegment:
-		e := l.lanes[1].at
-		if w.segment(l, e, at); w.rnd == nil {
-			w.endSegment(e, at)
+		if w.segment(l, l.at, at); w.rnd == nil {
+			w.endSegment(l.at, at)
 		}
 	case stepEndSegment:
 		w.endSegment(s.pair.ends[side], at)
 	case stepStopped:
-		h := l.lanes[at]
-		h.halting = false
 		for _, p := range w.conns {
-			if e := p.ends[side]; p.lane == at && e.of == l.of && e.reading {
-				e.reading, e.in = false, [3][]byte{}
+			if e := p.ends[side]; e.reading {
+				e.reading, e.in = false, [pipes][]byte{}
 			}
 		}
-		w.apply(l, at, h.session.Stopped())
+		l.at, l.halting = nil, false
+		l.session.Lose()
 	case stepAck:
 		l.ack(at)
 	case stepBeat:
@@ -284,9 +287,15 @@ func (w *world) do(s step) bool {
 	case stepLink:
 		w.limits.links--
 		w.newLink(side)
-	case stepDial, stepMove:
+	case stepDial:
 		w.limits.dials--
-		w.dial(side, at)
+		w.dial(side)
+	case stepState:
+		e := s.pair.ends[side]
+		w.state(l, e)
+		e.phase = stated
+	case stepAdmit:
+		w.admit(s.pair.ends[side])
 	case stepBye:
 		w.limits.byes--
 		w.bye(l)
@@ -299,34 +308,26 @@ func (w *world) do(s step) bool {
 	case stepWithdraw:
 		w.limits.faults--
 		w.withdraw(l, l.open[at])
-	case stepRestart:
-		w.limits.restarts--
-		w.restart(side)
+	case stepAbort:
+		w.limits.faults--
+		w.endLink(l, nil)
 	case stepTrim:
 		l.lanes[at].out.Trim()
 	}
 	return true
 }
 
-// isCurrent reports whether the lane uses an end.
+// isCurrent reports whether the link uses an end.
 func (w *world) isCurrent(e *end) bool {
 	l := e.of.link
-	return l != nil && l.lanes[e.pair.lane].at == e
-}
-
-// lose ends an end for its side.
-func (w *world) lose(e *end) {
-	w.close(e)
-	if l := e.of.link; l != nil {
-		l.lanes[e.pair.lane].session.Lost(&e.conn)
-	}
+	return l != nil && l.at == e && !e.dead
 }
 
 // cut cuts a connection: the bytes on their way arrive up to any byte.
 func (w *world) cut(p *pair, keep [2]int8) {
 	p.cut = true
 	for side, e := range p.ends {
-		var n [3]int
+		var n [pipes]int
 		if w.rnd == nil {
 			for _, m := range e.messages()[:keep[side]] {
 				n[m[0]] = m[1]
@@ -344,8 +345,8 @@ func (w *world) cut(p *pair, keep [2]int8) {
 // bye says goodbye on both lanes.
 func (w *world) bye(l *link) {
 	l.bye = true
-	for lane, h := range l.lanes {
-		w.numbered(l, lane, frameBye, binary.LittleEndian.AppendUint64(nil, h.in.State()))
+	for lane := range l.lanes {
+		w.numbered(l, lane, frameBye, binary.LittleEndian.AppendUint64(nil, l.lanes[lane].in.State()))
 	}
 }
 
@@ -355,7 +356,7 @@ func (w *world) recall(l *link, t *Transfer) {
 		w.failf("a transfer that is not delivered was not there")
 	}
 	l.active = slices.DeleteFunc(l.active, func(other *Transfer) bool { return other == t })
-	if s := w.truth[l.names.Peer].sinks[t.Grant()]; s != nil {
+	if s := w.truth[l.session.Peer].sinks[t.Grant()]; s != nil {
 		s.recalled = true
 	}
 }

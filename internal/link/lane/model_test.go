@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // A world is a model of two nodes, their links and the connections between them. The caller of the package is played by the
@@ -14,8 +16,7 @@ type world struct {
 	limits limits
 	procs  [2]*proc
 	conns  []*pair
-	count  uint64 // of processes
-	truth  map[ID]*truth
+	truth  map[wire.LinkID]*truth
 	old    []held // the bytes of writers of earlier connections
 	err    error
 	trace  []string // of the steps, if not nil
@@ -24,13 +25,13 @@ type world struct {
 
 // limits bound a history.
 type limits struct {
-	frames, grants, dials, cuts, restarts, byes, links, faults int
+	frames, grants, dials, cuts, byes, links, faults int
 }
 
 // truth has the facts about a link of one side, for the checks.
 type truth struct {
 	ended   bool
-	handler ID               // the only link that handles its frames
+	handler wire.LinkID      // the only link that handles its frames
 	sent    [2]int           // numbered frames of each lane
 	handled [2]int           // of those
 	sinks   map[uint64]*sink // grants
@@ -47,19 +48,26 @@ type sink struct {
 
 // A proc is a process.
 type proc struct {
-	side        int
-	incarnation uint64
-	links       uint64
-	link        *link // nil without one
-	tombs       [2][]Tombstone
+	side    int
+	process uint64
+	numbers uint64 // of statements and links
+	link    *link  // nil without one
+}
+
+func (p *proc) next() uint64 {
+	p.numbers++
+	return p.numbers
 }
 
 // A link is one side of a link, with a control lane, 0, and a data lane, 1.
 type link struct {
 	of        *proc
-	names     Names
+	session   Session
+	at        *end // the connection in use; nil without one
+	halting   bool // it has ended, and its readers stop
+	dialed    bool // since everything was calm
 	truth     *truth
-	lanes     [2]*half
+	lanes     [2]half
 	grants    Grants
 	open      []*sink
 	transfers Transfers
@@ -76,35 +84,50 @@ type announcement struct {
 
 // A half is one side of a lane.
 type half struct {
-	session *Session
-	out     Out
-	in      In
-	at      *end // the opened connection; nil without one
-	halting bool // readers stop
-	dialed  bool // since everything was calm
+	out Out
+	in  In
 }
 
-// A pair is a connection of a lane.
+// A pair is a connection.
 type pair struct {
-	lane int
 	ends [2]*end
 	cut  bool
 }
 
+// A phase is the state of an end on its way to be used.
+type phase uint8
+
+const (
+	fresh    phase = iota
+	begun          // of the side that has dialed: the proposal has begun
+	stated         // of that side: it has stated what it has received
+	arrived        // of the other side: the proposal was read
+	accepted       // of that side: it has stated what it has received
+	bound
+)
+
+// The pipes of a connection: one for each lane, and those of the bulk lane.
+const (
+	bulkPipe = 2
+	pipes    = 4
+)
+
 // An end is one end of a connection.
 type end struct {
-	conn    Conn
 	of      *proc
 	pair    *pair
 	side    int
-	dead    bool // closed by this side, or its process has ended
-	reading bool // readers run; also of a dead end, until they stop
-	in      [3][]byte
-	segment [3]segment // that are being read
-	write   held       // by the writer
-	holds   bool
-	bulk    [3]*Transfer // whose segment is being written, by pipe
-	wrote   [3]int
+	phase   phase
+	claim   Claim
+	theirs  wire.Resume // of a proposal that has arrived, or of one that was accepted
+	dead    bool        // closed by this side
+	reading bool        // readers run; also of a dead end, until they stop
+	in      [pipes][]byte
+	segment [pipes]segment // that are being read
+	write   [2]held        // by the writers of the lanes
+	holds   [2]bool
+	bulk    [pipes]*Transfer // whose segment is being written
+	wrote   [pipes]int
 }
 
 type segment struct {
@@ -137,9 +160,9 @@ const (
 const numberedHead = 1 + 8 + 8 + 2 // type, link, sequence number
 
 func newWorld(rnd *rand.Rand, l limits) *world {
-	w := &world{rnd: rnd, limits: l, truth: make(map[ID]*truth)}
+	w := &world{rnd: rnd, limits: l, truth: make(map[wire.LinkID]*truth)}
 	for side := range w.procs {
-		w.start(side)
+		w.procs[side] = &proc{side: side, process: uint64(side + 1)}
 		w.newLink(side)
 	}
 	return w
@@ -151,62 +174,51 @@ func (w *world) failf(format string, args ...any) {
 	}
 }
 
-// start starts a process.
-func (w *world) start(side int) {
-	w.count++
-	w.procs[side] = &proc{side: side, incarnation: w.count}
-}
-
 // newLink begins a link of a process.
 func (w *world) newLink(side int) {
 	p := w.procs[side]
-	p.links++
-	l := &link{of: p, names: Names{Self: ID{p.incarnation, p.links}}}
-	l.truth = &truth{sinks: make(map[uint64]*sink)}
-	w.truth[l.names.Self] = l.truth
-	for i := range l.lanes {
-		l.lanes[i] = &half{session: NewSession(&l.names, side == 1)}
-	}
+	l := &link{of: p, truth: &truth{sinks: make(map[uint64]*sink)}}
+	l.session.Self = wire.LinkID{Process: p.process, Link: p.next()}
+	w.truth[l.session.Self] = l.truth
 	p.link = l
-}
-
-// restart ends the process of a side and starts another one.
-func (w *world) restart(side int) {
-	p := w.procs[side]
-	w.closeAll(p)
-	if p.link != nil {
-		p.link.truth.ended = true
-	}
-	w.start(side)
-	w.newLink(side)
 }
 
 // close closes an end. The bytes on their way to the other end may still arrive, and readers go on until they stop.
 func (w *world) close(e *end) {
-	if e.holds {
-		w.release(e, w.upTo(len(e.write.copied)), false)
-	}
-	if e.dead, e.pair.cut = true, true; !e.reading {
-		e.in = [3][]byte{}
-	}
-	if l := e.of.link; l != nil {
-		if h := l.lanes[e.pair.lane]; h.at == e {
-			h.at = nil
+	for lane, holds := range e.holds {
+		if holds {
+			w.release(e, lane, w.upTo(len(e.write[lane].copied)), false)
 		}
 	}
+	if e.dead, e.pair.cut = true, true; !e.reading {
+		e.in = [pipes][]byte{}
+	}
+}
+
+// lose ends an end for its side.
+func (w *world) lose(e *end) {
+	w.close(e)
+	l := e.of.link
+	switch {
+	case l == nil:
+	case l.at == e:
+		l.halting = true
+	case e.phase == begun || e.phase == stated:
+		l.session.GiveUp(false)
+	case e.phase == accepted:
+		l.session.GiveUp(true)
+	}
+	e.phase = bound
 }
 
 // closeAll closes all ends of a process, and stops its readers.
 func (w *world) closeAll(p *proc) {
 	for _, c := range w.conns {
 		e := c.ends[p.side]
-		if e.of != p {
-			continue
-		}
 		if !e.dead {
 			w.close(e)
 		}
-		e.reading, e.in = false, [3][]byte{}
+		e.reading, e.in = false, [pipes][]byte{}
 	}
 }
 
@@ -225,19 +237,19 @@ func (w *world) put(e *end, pipe int, b []byte) {
 	}
 }
 
-// release ends the write of an end after n bytes.
-func (w *world) release(e *end, n int, current bool) {
-	if !e.write.check() {
+// release ends the write of a lane after n bytes.
+func (w *world) release(e *end, lane, n int, current bool) {
+	h := e.write[lane]
+	if !h.check() {
 		w.failf("the bytes of a writer have changed")
 	}
-	w.put(e, 0, e.write.copied[:n])
-	e.holds = false
+	w.put(e, lane, h.copied[:n])
 	if current {
-		w.must(e.of.link.lanes[e.pair.lane].out.Wrote(n))
+		w.must(e.of.link.lanes[lane].out.Wrote(n))
 	} else {
-		w.old = append(w.old, e.write)
+		w.old = append(w.old, h)
 	}
-	e.write = held{}
+	e.write[lane], e.holds[lane] = held{}, false
 }
 
 func (w *world) must(err error) {
@@ -246,10 +258,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// endLink ends the link of a process. dead says that the peer must have ended.
+// endLink ends the link of a process. If there is a reason, the peer must have ended its link.
 func (w *world) endLink(l *link, reason error) {
-	if peer := w.truth[l.names.Peer]; reason != nil && (peer == nil || !peer.ended) {
-		w.failf("%v ends although its peer %v has not: %w", l.names.Self, l.names.Peer, reason)
+	if peer := w.truth[l.session.Peer]; reason != nil && (peer == nil || !peer.ended) {
+		w.failf("%v ends although its peer %v has not: %w", l.session.Self, l.session.Peer, reason)
 	}
 	if l.of.link != l {
 		return
@@ -257,86 +269,118 @@ func (w *world) endLink(l *link, reason error) {
 	l.truth.ended = true
 	w.closeAll(l.of)
 	l.of.link = nil
-	if l.names.Peer.IsZero() {
-		return
-	}
-	for i, h := range l.lanes {
-		l.of.tombs[i] = append(l.of.tombs[i], Tombstone{l.names, h.in.Received()})
-	}
 }
 
-// dial makes a connection and proposes it.
-func (w *world) dial(side, lane int) {
-	c := &pair{lane: lane}
+// dial makes a connection and begins to propose it. It reports false if the session does not want one.
+func (w *world) dial(side int) bool {
+	p := w.procs[side]
+	claim, err := p.link.session.Begin(false, p.next())
+	if err != nil {
+		return false
+	}
+	c := new(pair)
 	for i := range c.ends {
 		c.ends[i] = &end{of: w.procs[i], pair: c, side: i}
 	}
-	c.ends[side].conn.Dialed = true
+	c.ends[side].claim, c.ends[side].phase = claim, begun
 	w.conns = append(w.conns, c)
-	l := w.procs[side].link
-	w.apply(l, lane, l.lanes[lane].session.Propose(&c.ends[side].conn))
+	return true
 }
 
-func (w *world) endOf(l *link, lane int, c *Conn) *end {
-	for _, p := range w.conns {
-		if e := p.ends[l.of.side]; &e.conn == c && p.lane == lane {
-			return e
-		}
+// state states what this side has received.
+func (w *world) state(l *link, e *end) {
+	r := l.session.State(e.claim)
+	for lane := range l.lanes {
+		r.Received[lane] = l.lanes[lane].in.Received()
 	}
-	panic("a connection of another lane")
+	l.grants.State(&r)
+	w.put(e, 0, appendOpening(nil, &r))
 }
 
-// apply carries out an action.
-func (w *world) apply(l *link, lane int, a Action) {
-	h := l.lanes[lane]
-	if a.Close != nil {
-		if e := w.endOf(l, lane, a.Close); !e.dead {
-			w.close(e)
-		}
-	}
-	if a.End != nil {
-		w.must(h.out.Ack(a.Theirs.Received)) // The position is 0 if the peer does not know it.
-		if l.bye && w.isSent(l) {
-			w.endLink(l, nil)
-		} else {
-			w.endLink(l, a.End)
-		}
+// admit handles a proposal that has arrived. The mesh lets it wait while the side with the larger NodeID proposes a connection itself.
+func (w *world) admit(e *end) {
+	l := e.of.link
+	switch {
+	case l == nil && e.theirs.To.Process == e.of.process: // The link has ended.
+		w.put(e, 0, appendOpening(nil, &wire.Resume{To: e.theirs.From}))
+		w.lose(e)
+		return
+	case l == nil && w.limits.links > 0:
+		w.limits.links--
+		w.newLink(e.side)
+		l = e.of.link
+	case l == nil:
+		w.lose(e)
 		return
 	}
-	if a.Stop {
-		h.halting = true
+	switch {
+	case l.at != nil && !l.session.IsLost(&e.theirs):
+		w.lose(e)
+		return
+	case l.at != nil:
+		if peer := e.pair.ends[1-e.side].of.link; peer != nil && peer.at != nil && peer.at.pair == l.at.pair && !l.at.pair.cut {
+			w.failf("%v replaces a connection that its peer uses", l.session.Self)
+		}
+		w.lose(l.at)
+		return
 	}
-	if a.Send != nil {
-		o := a.Opening
-		if o.Kind == Open {
-			o.Received = h.in.State()
-			if lane == 1 {
-				l.grants.State(&o)
-			}
-		}
-		w.put(w.endOf(l, lane, a.Send), 0, appendOpening(nil, &o))
+	claim, err := l.session.Begin(true, e.of.next())
+	if err != nil {
+		w.lose(e)
+		return
 	}
-	if a.Opened != nil {
-		h.at = w.endOf(l, lane, a.Opened)
-		if h.halting || w.isRead(l, lane) {
-			w.failf("a connection opens while readers of another one run")
-		}
-		h.at.reading = true
-		w.must(h.out.Resume(a.Theirs.Received))
-		if lane == 1 {
-			delivered, err := l.transfers.Resume(&a.Theirs)
-			w.must(err)
-			for _, t := range delivered {
-				w.delivered(l, t)
-			}
-		}
+	e.claim, e.phase = claim, accepted
+	hasEnded, err := l.session.Check(&e.theirs)
+	switch {
+	case err == nil:
+		w.state(l, e)
+	case hasEnded:
+		w.hasEnded(l, err)
+	default:
+		w.lose(e)
 	}
 }
 
-// isRead reports whether a reader of the lane runs.
-func (w *world) isRead(l *link, lane int) bool {
+// canAdmit reports whether admit need not wait.
+func (e *end) canAdmit() bool {
+	l := e.of.link
+	return l == nil || !l.halting && !(l.session.proposing && e.side == 1 && l.at == nil)
+}
+
+// hasEnded handles that the link of the peer has ended.
+func (w *world) hasEnded(l *link, reason error) {
+	if l.bye {
+		reason = nil
+	}
+	w.endLink(l, reason)
+}
+
+// bind lets the link use a connection.
+func (w *world) bind(l *link, e *end) bool {
+	if l.session.Bind(e.claim) != nil {
+		w.lose(e)
+		return false
+	}
+	for lane := range l.lanes {
+		w.must(l.lanes[lane].out.Resume(e.theirs.Received[lane]))
+	}
+	delivered, err := l.transfers.Resume(&e.theirs)
+	w.must(err)
+	l.session.Use(&e.theirs)
+	if l.session.GiveUp(e.phase == accepted); l.at != nil || w.isRead(l) {
+		w.failf("a connection is used while readers of another one run")
+	}
+	e.phase, e.reading, l.at = bound, true, e
+	for _, t := range delivered {
+		w.delivered(l, t)
+	}
+	return true
+}
+
+// isRead reports whether a reader of the link runs.
+func (w *world) isRead(l *link) bool {
 	for _, p := range w.conns {
-		if e := p.ends[l.of.side]; p.lane == lane && e.of == l.of && e.reading {
+		if p.ends[l.of.side].reading {
 			return true
 		}
 	}
@@ -351,12 +395,12 @@ func (w *world) delivered(l *link, t *Transfer) {
 			break
 		}
 	}
-	peer := w.truth[l.names.Peer]
+	peer := w.truth[l.session.Peer]
 	if peer.ended {
 		return
 	}
 	if s := peer.sinks[t.Grant()]; !s.filled && !s.withdrawn {
-		w.failf("grant %d of %v is delivered after %d of %d bytes", t.Grant(), l.names.Peer, s.Got(), len(s.writes))
+		w.failf("grant %d of %v is delivered after %d of %d bytes", t.Grant(), l.session.Peer, s.Got(), len(s.writes))
 	}
 }
 
@@ -365,12 +409,12 @@ func (w *world) isSent(l *link) bool { return l.lanes[0].out.Kept() == 0 && l.la
 
 // numbered appends a numbered frame.
 func (w *world) numbered(l *link, lane int, kind byte, body []byte) {
-	h := l.lanes[lane]
+	h := &l.lanes[lane]
 	size := numberedHead + len(body) + 2
 	b := h.out.Buffer(size)
 	b = append(b, kind)
-	b = binary.LittleEndian.AppendUint64(b, l.names.Self.Incarnation)
-	b = binary.LittleEndian.AppendUint64(b, l.names.Self.Link)
+	b = binary.LittleEndian.AppendUint64(b, l.session.Self.Process)
+	b = binary.LittleEndian.AppendUint64(b, l.session.Self.Link)
 	b = binary.LittleEndian.AppendUint16(b, uint16(l.truth.sent[lane]))
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(body)))
 	h.out.Commit(append(b, body...))
@@ -405,10 +449,13 @@ func (l *link) dropSink(s *sink) {
 	}
 }
 
+// works reports whether the link has a connection that has not ended.
+func (l *link) works() bool { return l.at != nil && !l.halting }
+
 // transient sends a transient frame on a lane that works.
 func (l *link) transient(lane int, b []byte) {
-	if h := l.lanes[lane]; h.at != nil && !h.halting {
-		h.out.Transient(b)
+	if l.works() {
+		l.lanes[lane].out.Transient(b)
 	}
 }
 
@@ -422,36 +469,19 @@ func (l *link) ack(lane int) {
 	l.transient(lane, binary.LittleEndian.AppendUint64([]byte{frameAck}, l.lanes[lane].in.State()))
 }
 
-func appendOpening(b []byte, o *Opening) []byte {
-	b = append(b, frameOpening, byte(o.Kind), 0)
-	if o.Bound {
-		b[len(b)-1] = 1
-	}
-	for _, v := range []uint64{o.From.Incarnation, o.From.Link, o.To.Incarnation, o.To.Link, o.Generation, o.Received, o.Last, uint64(len(o.Grants))} {
-		b = binary.LittleEndian.AppendUint64(b, v)
-	}
-	for _, p := range o.Grants {
-		b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, p.Grant), p.Got)
-	}
-	return b
-}
+func appendOpening(b []byte, r *wire.Resume) []byte { return r.Append(append(b, frameOpening)) }
 
 // parseOpening returns the length of the opening, or 0 if it is incomplete.
-func parseOpening(b []byte) (o Opening, n int) {
-	if n = 3 + 8*8; len(b) < n {
-		return o, 0
+func parseOpening(b []byte) (r wire.Resume, n int) {
+	if len(b) < 1+wire.ResumeSize {
+		return r, 0
 	}
-	var v [8]uint64
-	for i := range v {
-		v[i] = binary.LittleEndian.Uint64(b[3+8*i:])
+	n, err := wire.ResumeLength(b[1 : 1+wire.ResumeSize])
+	if err != nil || len(b) < 1+n {
+		return r, 0
 	}
-	o = Opening{Kind: Kind(b[1]), Bound: b[2] == 1, From: ID{v[0], v[1]}, To: ID{v[2], v[3]}, Generation: v[4], Received: v[5], Last: v[6]}
-	for range v[7] {
-		if len(b) < n+16 {
-			return o, 0
-		}
-		o.Grants = append(o.Grants, Progress{binary.LittleEndian.Uint64(b[n:]), binary.LittleEndian.Uint64(b[n+8:])})
-		n += 16
+	if r, err = wire.ParseResume(b[1 : 1+n]); err != nil {
+		return r, 0
 	}
-	return o, n
+	return r, 1 + n
 }

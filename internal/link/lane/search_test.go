@@ -4,18 +4,24 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // randomLimits returns the limits of a random history.
 func randomLimits(rnd *rand.Rand) limits {
 	l := limits{frames: rnd.IntN(9), grants: rnd.IntN(5), dials: 3 + rnd.IntN(8), cuts: rnd.IntN(7), faults: rnd.IntN(4), links: 2}
-	if rnd.IntN(3) == 0 {
-		l.restarts = 1 + rnd.IntN(2)
+	switch rnd.IntN(4) {
+	case 0: // Links end often.
+		l.byes, l.links, l.frames, l.grants, l.dials = 2+rnd.IntN(3), 4, rnd.IntN(3), 0, 12
+	case 1: // So do connections.
+		l.frames, l.grants, l.dials, l.cuts = 1, 0, 12, 10
 	}
 	if rnd.IntN(3) == 0 {
-		l.byes = 1 + rnd.IntN(2)
+		l.byes = max(l.byes, 1+rnd.IntN(2))
 	}
 	return l
 }
@@ -49,7 +55,8 @@ func (w *world) checkMemory() {
 		if p.link == nil {
 			continue
 		}
-		for _, h := range p.link.lanes {
+		for lane := range p.link.lanes {
+			h := &p.link.lanes[lane]
 			if kept, memory := h.out.Kept(), h.out.Memory(); memory > 4*kept+16<<10 {
 				w.failf("%d bytes are kept in %d bytes", kept, memory)
 			}
@@ -110,7 +117,10 @@ func (w *world) calm(sees bool) []step {
 
 // hasRead reports whether everything that can be read at an end was read.
 func (w *world) hasRead(e *end) bool {
-	return len(e.in[0])+len(e.in[1])+len(e.in[2]) == 0 || !e.reading
+	if e.reading {
+		return len(slices.Concat(e.in[:]...)) == 0
+	}
+	return true
 }
 
 // isPossible reports whether a step of a list is still possible after others of it.
@@ -121,8 +131,12 @@ func (w *world) isPossible(s step) bool {
 		switch {
 		case s.kind == stepRead:
 			return true
-		case e.dead, s.kind == stepEndWrite && !e.holds, s.kind == stepEndSegment && e.bulk[s.at] == nil:
+		case e.dead, s.kind == stepEndWrite && !e.holds[s.at], s.kind == stepEndSegment && e.bulk[s.at] == nil:
 			return false
+		case s.kind == stepState:
+			return e.phase == begun
+		case s.kind == stepAdmit:
+			return e.phase == arrived && e.canAdmit()
 		}
 		return true
 	}
@@ -130,12 +144,14 @@ func (w *world) isPossible(s step) bool {
 		return false
 	}
 	switch s.kind {
-	case stepStopped, stepWrite, stepAck:
-		h := l.lanes[s.at]
-		return s.kind == stepStopped && h.halting || h.at != nil && (s.kind == stepWrite && !h.at.holds || s.kind == stepAck && !h.halting)
+	case stepStopped:
+		return l.halting
+	case stepWrite:
+		return l.works() && !l.at.holds[s.at]
+	case stepAck:
+		return l.works()
 	case stepSegment:
-		e := l.lanes[1].at
-		return e != nil && e.bulk[s.at] == nil && w.nextTransfer(l, e, int(s.at)) != nil
+		return l.works() && l.at.bulk[s.at] == nil && w.nextTransfer(l, l.at, int(s.at)) != nil
 	case stepStart:
 		return int(s.at) < len(l.announced) && !l.bye
 	case stepWithdraw:
@@ -147,22 +163,17 @@ func (w *world) isPossible(s step) bool {
 // checkCalm checks the connections when nothing is on its way.
 func (w *world) checkCalm(sees bool) {
 	for side, p := range w.procs {
-		l := p.link
-		if l == nil {
-			continue
-		}
-		other := w.procs[1-side].link
-		for lane, h := range l.lanes {
-			if h.dialed && other != nil && l.isPeer(other) && other.isPeer(l) && !h.session.Works() {
-				w.failf("lane %d of %v was dialed and does not work", lane, l.names.Self)
+		if l, other := p.link, w.procs[1-side].link; l != nil {
+			if l.dialed && other != nil && l.isPeer(other) && other.isPeer(l) && (l.at == nil || other.at == nil || l.at.pair != other.at.pair) {
+				w.failf("%v was dialed and has no connection", l.session.Self)
 			}
-			h.dialed = false
+			l.dialed = false
 		}
 	}
 	for _, p := range w.conns {
 		for _, e := range p.ends {
-			if sees && !e.dead && (e.of.link == nil || e.of.link.lanes[p.lane].session.Current() != &e.conn) {
-				w.failf("a connection of lane %d is not closed", p.lane)
+			if sees && !e.dead && (e.of.link == nil || e.of.link.at != e) {
+				w.failf("a connection is not closed")
 			}
 		}
 	}
@@ -170,34 +181,40 @@ func (w *world) checkCalm(sees bool) {
 
 // isPeer reports whether another link can be the peer of l.
 func (l *link) isPeer(other *link) bool {
-	return l.names.Peer.IsZero() || l.names.Peer == other.names.Self
+	return l.session.Peer == (wire.LinkID{}) || l.session.Peer == other.session.Self
 }
 
-// redial dials for the lanes that have something to send. It reports whether there are any.
+// redial dials for the links that have something to send, after timeouts have ended what makes no progress. It reports whether there are any.
 func (w *world) redial() (some bool) {
 	for side, p := range w.procs {
-		l, other := p.link, w.procs[1-side]
-		if l == nil {
+		l := p.link
+		if l == nil || !l.isWaiting() {
 			continue
 		}
-		for lane, h := range l.lanes {
-			if h.out.Kept() > 0 || lane == 1 && len(l.transfers.All()) > 0 {
-				some = true
-				if other.link == nil {
-					w.newLink(1 - side)
-				}
-				h.dialed = true
-				w.dial(side, lane)
-				if w.upTo(3) > 0 {
-					return true
+		some = true
+		for _, c := range w.conns {
+			for _, e := range c.ends {
+				if c.cut && !e.dead && (e.phase != bound || e == l.at) { // The peer may believe that it has a connection.
+					w.lose(e)
 				}
 			}
-			if p.link != l {
-				return true
-			}
+		}
+		if l.halting || l.at != nil {
+			continue
+		}
+		if w.procs[1-side].link == nil && l.session.Peer == (wire.LinkID{}) { // The peer is told of the node, too.
+			w.newLink(1 - side)
+		}
+		if l.dialed = w.dial(side); w.upTo(3) > 0 {
+			break
 		}
 	}
 	return some
+}
+
+// isWaiting reports whether the link has something to send.
+func (l *link) isWaiting() bool {
+	return l.lanes[0].out.Kept()+l.lanes[1].out.Kept() > 0 || len(l.transfers.All()) > 0
 }
 
 // checkSettled checks that everything has arrived and nothing is left over.
@@ -215,7 +232,10 @@ func (w *world) checkSettled() {
 		if len(l.active)+len(l.announced) > 0 && !l.bye {
 			w.failf("%d transfers and %d announcements are left", len(l.active), len(l.announced))
 		}
-		peer := w.truth[l.names.Peer]
+		peer := w.truth[l.session.Peer]
+		if peer != nil && peer.ended && l.isWaiting() {
+			w.failf("%v waits for its peer, which has ended", l.session.Self)
+		}
 		if peer != nil && !peer.ended {
 			w.checkAll(l.truth)
 			w.checkAll(peer)
@@ -223,7 +243,8 @@ func (w *world) checkSettled() {
 				w.failf("%d grants are left", len(l.open))
 			}
 		}
-		for _, h := range l.lanes {
+		for lane := range l.lanes {
+			h := &l.lanes[lane]
 			if h.out.Trim(); h.out.Memory() > 2*idleMax {
 				w.failf("an idle lane keeps %d bytes", h.out.Memory())
 			}

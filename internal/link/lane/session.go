@@ -1,288 +1,126 @@
 package lane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
-const (
-	// generationStep bounds the generations between two proposals: a hostile peer needs 2³² connections to use up the generations.
-	generationStep = 1 << 32
-	// refusalsMax bounds the refusals on one connection.
-	refusalsMax = 16
+var (
+	// ErrConnected says that the link uses a connection, or is about to.
+	ErrConnected = errors.New("link: it has a connection already")
+	// ErrAnswering says that the link proposes no connection while it accepts one.
+	ErrAnswering = errors.New("link: a connection of the peer is being accepted")
+	// ErrProposing says that the link proposes one connection at a time.
+	ErrProposing = errors.New("link: another connection is being proposed")
+	// ErrOld says that what a side has received was stated before the link used another connection.
+	ErrOld = errors.New("link: the connection was proposed before the link used another one")
 )
 
-// A Conn is the part of a connection that its session knows.
-type Conn struct {
-	Dialed bool // this side has made the connection
-
-	refusals   int
-	challenged ID // the peer of the link when this side refused the other process on this connection
-}
-
-// An Action lists the actions of the caller after an event, in the order of the fields.
-type Action struct {
-	// End, if not nil, is the reason of the end of the link. The connection of the event belongs to the caller, which may give it with its
-	// opening to the next link.
-	End error
-	// Close is a connection to close, or nil.
-	Close *Conn
-	// Stop says that the readers of the lane shall stop and remote keys be revoked; then the caller calls Stopped. Frames
-	// that are being handled are handled to their end and counted.
-	Stop bool
-	// Send is the connection on which to send Opening, or nil. If its kind is Open, the caller adds its numbers.
-	Send    *Conn
-	Opening Opening
-	// Opened is the connection that now carries the lane, or nil. The peer has stated Theirs: the caller goes on from there,
-	// reads frames, and sends.
-	Opened *Conn
-	Theirs Opening
-}
-
-// ballot orders proposals.
-type ballot struct {
-	generation uint64
-	ours       bool // this side has proposed
-}
-
-// A phase is the state of the current connection of a session.
-type phase uint8
-
-const (
-	none     phase = iota // there is no connection
-	stopping              // readers of the earlier one stop
-	stated                // this side has stated its numbers, and waits for those of the peer
-	opened                // the lane uses the connection
-)
-
-// A Session decides which connection carries a lane.
+// A Session decides which connection carries a link: one at a time. It knows the link by its name on both sides.
 type Session struct {
-	names  *Names
-	larger bool // the NodeID of this side is the larger one: its proposals win
+	Self, Peer wire.LinkID // Peer is zero before the first connection
 
-	seen     uint64 // the largest generation
-	promised ballot // of the latest connection: smaller ones are not used any more
-	phase    phase
-	conn     *Conn   // the current connection; nil without one
-	theirs   Opening // while stopping: of the peer, if it has proposed the connection
-	echo     ID      // the peer according to its refusal, until Names.Peer is known
-
-	reading bool // readers may run
-	halting bool // Stop was returned, and Stopped not called yet
+	newest    uint64 // the largest number of the peer for a connection that was used
+	lost      uint32 // number of connections that have ended
+	inUse     bool   // a connection is being attached, or works
+	proposing bool
+	answering bool // a connection of the peer was accepted, and is not confirmed yet
 }
 
-// NewSession returns the session of a lane of a link. larger says that the NodeID of this side is larger than that of the
-// peer.
-func NewSession(names *Names, larger bool) *Session { return &Session{names: names, larger: larger} }
-
-// less reports whether b is smaller than c.
-func (s *Session) less(b, c ballot) bool {
-	if b.generation != c.generation {
-		return b.generation < c.generation
-	}
-	return b.ours != c.ours && c.ours == s.larger
+// A Claim belongs to a connection that is proposed or accepted. A connection that is used meanwhile makes it old.
+type Claim struct {
+	number uint64 // see wire.Resume.Number
+	lost   uint32 // Session.lost at that time
 }
 
-// Propose proposes a connection that this side has made. An earlier one is dropped.
-func (s *Session) Propose(c *Conn) (a Action) {
-	s.seen++
-	s.promise(&a, c, ballot{s.seen, true}, Opening{})
-	return a
-}
-
-// promise makes c the current connection. Numbers are stated when no reader runs.
-func (s *Session) promise(a *Action, c *Conn, b ballot, theirs Opening) {
-	if s.conn != c {
-		a.Close = s.conn
-	}
-	s.conn, s.promised, s.phase, s.theirs = c, b, stopping, theirs
-	if s.reading && !s.halting {
-		s.halting, a.Stop = true, true
-	}
-	if !s.halting {
-		s.state(a)
-	}
-}
-
-// Stopped notes that the readers have stopped: nothing arrives until a connection opens.
-func (s *Session) Stopped() (a Action) {
-	s.reading, s.halting = false, false
-	if s.phase == stopping {
-		s.state(&a)
-	}
-	return a
-}
-
-// state states the numbers of this side on the current connection, which opens if the peer has proposed it.
-func (s *Session) state(a *Action) {
-	isProposed := s.theirs.Kind == Open
-	if isProposed && !s.isPeer(s.theirs.From) { // Another lane of the link has opened with another process meanwhile.
-		s.drop(a)
-		return
-	}
-	s.send(a)
-	if isProposed {
-		s.open(a, s.theirs)
-	}
-}
-
-// send sends an Open on the current connection.
-func (s *Session) send(a *Action) {
-	to := s.names.Peer
-	if to.IsZero() {
-		if to = s.echo; s.theirs.Kind == Open {
-			to = s.theirs.From
-		}
-	}
-	s.phase = stated
-	a.Send = s.conn
-	a.Opening = Opening{Kind: Open, From: s.names.Self, To: to, Bound: !s.names.Peer.IsZero(), Generation: s.promised.generation}
-}
-
-// open opens the current connection.
-func (s *Session) open(a *Action, theirs Opening) {
-	s.names.Peer = theirs.From
-	s.phase, s.reading, s.theirs = opened, true, Opening{}
-	a.Opened, a.Theirs = s.conn, theirs
-}
-
-// drop closes the current connection.
-func (s *Session) drop(a *Action) {
-	a.Close = s.conn
-	s.conn, s.phase, s.theirs = nil, none, Opening{}
-}
-
-// isPeer reports whether id can be the peer of the link.
-func (s *Session) isPeer(id ID) bool { return s.names.Peer.IsZero() || id == s.names.Peer }
-
-// Lost notes that a connection has ended. Its readers are stopped before the next one opens.
-func (s *Session) Lost(c *Conn) {
-	if c == s.conn {
-		s.conn, s.phase, s.theirs = nil, none, Opening{}
-	}
-}
-
-// Works reports whether the lane has a connection.
-func (s *Session) Works() bool { return s.phase == opened }
-
-// Current returns the current connection, which may not have opened yet, or nil.
-func (s *Session) Current() *Conn { return s.conn }
-
-// Received handles an opening of the peer on a connection. An error is a fault of the peer, and ends the link.
-func (s *Session) Received(c *Conn, o Opening) (a Action, err error) {
+// Begin begins the proposal of a connection by this side, or the acceptance of one of the peer, with a number that is larger than all
+// earlier ones of the process. The caller states what it has received afterwards.
+func (s *Session) Begin(accepts bool, number uint64) (Claim, error) {
 	switch {
-	case o.From.IsZero():
-		return a, errors.New("lane: an opening without the name of its link")
-	case o.Kind != Ended && o.Generation > s.seen && o.Generation-s.seen > generationStep:
-		return a, fmt.Errorf("lane: an opening of generation %d, and the largest before is %d", o.Generation, s.seen)
-	case o.Kind == Open && !c.Dialed:
-		err = s.proposed(&a, c, o)
-	case o.Kind == Open && c.Dialed:
-		err = s.accepted(&a, c, o)
-	case o.Kind == Refused && c.Dialed:
-		err = s.refused(&a, c, o)
-	case o.Kind == Ended && c.Dialed:
-		s.ended(&a, c, o)
-	default:
-		err = fmt.Errorf("lane: an opening of kind %d on a connection that %v", o.Kind, map[bool]string{true: "this side has made", false: "the peer has made"}[c.Dialed])
+	case s.inUse, s.answering && accepts:
+		return Claim{}, ErrConnected
+	case s.answering: // The number would be larger than that of the acceptance, although the counts may be older.
+		return Claim{}, ErrAnswering
+	case s.proposing && !accepts: // The peer takes a larger number for the end of earlier proposals.
+		return Claim{}, ErrProposing
 	}
-	return a, err
+	if accepts {
+		s.answering = true
+	} else {
+		s.proposing = true
+	}
+	return Claim{number, s.lost}, nil
 }
 
-// proposed handles the proposal of a connection that the peer has made.
-func (s *Session) proposed(a *Action, c *Conn, o Opening) error {
-	peer := s.names.Peer
+// GiveUp ends what Begin has begun, whether the connection is used or not.
+func (s *Session) GiveUp(accepts bool) {
+	if accepts {
+		s.answering = false
+	} else {
+		s.proposing = false
+	}
+}
+
+// State returns the beginning of the statement of this side for a connection. The caller adds what it has received.
+func (s *Session) State(c Claim) wire.Resume {
+	return wire.Resume{Number: c.number, From: s.Self, To: s.Peer}
+}
+
+// HasEnded reports whether the peer proposes a connection for an earlier link of this process.
+func (s *Session) HasEnded(theirs *wire.Resume) bool {
+	return theirs.To.Process == s.Self.Process && theirs.To != s.Self
+}
+
+// IsLost reports whether the peer has lost the connection in use, as it proposes another one.
+func (s *Session) IsLost(theirs *wire.Resume) bool { return theirs.Number > s.newest }
+
+// Check checks whether a connection that the peer has proposed or accepted belongs to the link, and was not proposed before another one that
+// the link has used. hasEnded says that the link of the peer has ended.
+func (s *Session) Check(theirs *wire.Resume) (hasEnded bool, err error) {
+	unknown := wire.LinkID{}
 	switch {
-	case c == s.conn:
-		return errors.New("lane: a second proposal on a connection that was accepted")
-	case !o.To.IsZero() && o.To != s.names.Self && o.Bound:
-		a.Send, a.Opening = c, Opening{Kind: Ended, From: o.To, To: o.From}
-		return nil
-	case !o.To.IsZero() && o.To != s.names.Self:
-		s.refuse(a, c, o)
-		return nil
-	case s.isPeer(o.From):
-	case o.From.Incarnation == peer.Incarnation && o.From.Link < peer.Link:
-		a.Close = c // It has waited since before that link ended.
-		return nil
-	case o.From.Incarnation == peer.Incarnation:
-		a.End = fmt.Errorf("lane: %v has ended: the peer has begun %v", peer, o.From)
-		return nil
-	case o.To == s.names.Self && c.challenged == peer:
-		a.End = fmt.Errorf("lane: %v has ended: the process of the peer is another one, with %v", peer, o.From)
-		return nil
-	default:
-		c.challenged = peer
-		s.refuse(a, c, o)
-		return nil
+	case theirs.From == unknown:
+		return true, errors.New("it has ended the link")
+	case theirs.Number < s.newest:
+		return false, ErrOld
+	case s.Peer == unknown || theirs.From == s.Peer:
+		return false, nil
 	}
-	s.seen = max(s.seen, o.Generation)
-	b := ballot{o.Generation, false}
-	if !s.less(s.promised, b) {
-		s.refuse(a, c, o)
-		return nil
+	return true, fmt.Errorf("it has ended link %d, and this is its link %d", s.Peer.Link, theirs.From.Link)
+}
+
+// Bind makes the connection of a claim the one of the link, unless the link has used another one since the claim. The caller attaches it,
+// and then calls Use, or Unbind.
+func (s *Session) Bind(c Claim) error {
+	switch {
+	case s.inUse:
+		return ErrConnected
+	case s.lost != c.lost:
+		return ErrOld
 	}
-	s.promise(a, c, b, o)
+	s.inUse = true
 	return nil
 }
 
-// refuse refuses a proposal.
-func (s *Session) refuse(a *Action, c *Conn, o Opening) {
-	if c.refusals++; c.refusals > refusalsMax {
-		a.Close = c
-		return
-	}
-	a.Send, a.Opening = c, Opening{Kind: Refused, From: s.names.Self, To: o.From, Generation: s.seen}
+// Unbind undoes Bind: the connection was not used.
+func (s *Session) Unbind() { s.inUse = false }
+
+// Use notes that the link uses a connection with the statement of the peer.
+func (s *Session) Use(theirs *wire.Resume) {
+	s.inUse, s.newest, s.Peer = true, max(s.newest, theirs.Number), cmp.Or(theirs.From, s.Peer)
 }
 
-// accepted handles the answer to a proposal of this side.
-func (s *Session) accepted(a *Action, c *Conn, o Opening) error {
-	switch {
-	case c != s.conn:
-		a.Close = c // Another connection was proposed since.
-		return nil
-	case s.phase != stated || o.Generation != s.promised.generation:
-		return fmt.Errorf("lane: an answer of generation %d to a proposal of generation %d", o.Generation, s.promised.generation)
-	case o.To != s.names.Self:
-		return fmt.Errorf("lane: an answer to %v, and %v has asked", o.To, s.names.Self)
-	case !s.isPeer(o.From): // Another lane of the link has opened with another process meanwhile.
-		s.drop(a)
-		return nil
-	}
-	s.open(a, o)
-	return nil
+// Lose notes that the connection in use has ended, and that no reader or writer uses it any more.
+func (s *Session) Lose() {
+	s.inUse = false
+	s.lost++
 }
 
-// refused handles the refusal of a proposal of this side: it proposes the connection again. Its readers are still stopped.
-func (s *Session) refused(a *Action, c *Conn, o Opening) error {
-	switch {
-	case c != s.conn:
-		a.Close = c // Another connection was proposed since.
-		return nil
-	case s.phase != stated:
-		return errors.New("lane: the refusal of a connection that was not proposed")
-	case o.To != s.names.Self:
-		return fmt.Errorf("lane: a refusal of %v, and %v has asked", o.To, s.names.Self)
-	}
-	if c.refusals++; c.refusals > refusalsMax {
-		s.drop(a)
-		return nil
-	}
-	s.seen = max(s.seen, o.Generation) + 1
-	s.promised.generation, s.echo = s.seen, o.From
-	s.send(a)
-	return nil
-}
+// InUse reports whether a connection is being attached, or works.
+func (s *Session) InUse() bool { return s.inUse }
 
-// ended handles the answer that the link of the peer has ended.
-func (s *Session) ended(a *Action, c *Conn, o Opening) {
-	if o.To == s.names.Self && o.From == s.names.Peer {
-		a.End, a.Theirs = fmt.Errorf("lane: the peer has ended %v", o.From), o
-		return
-	}
-	if c == s.conn {
-		s.drop(a)
-		return
-	}
-	a.Close = c
-}
+// Lost returns the number of connections that have ended.
+func (s *Session) Lost() int { return int(s.lost) }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // key returns a hash of everything that the future of a world depends on.
@@ -31,18 +33,20 @@ func (w *world) key(seed maphash.Seed) uint64 {
 		num(len(p))
 		b = append(b, p...)
 	}
-	id := func(x ID) { num(int(x.Incarnation), int(x.Link)) }
+	id := func(x wire.LinkID) { num(int(x.Process), int(x.Link)) }
 	place := func(e *end) int {
 		return slices.IndexFunc(w.conns, func(p *pair) bool { return e != nil && e.pair == p })
 	}
 	l := w.limits
-	num(l.frames, l.grants, l.dials, l.cuts, l.faults, l.restarts, l.links)
+	num(l.frames, l.grants, l.dials, l.cuts, l.faults, l.links)
 	for _, p := range w.conns {
 		flag(p.cut)
 		for _, e := range p.ends {
-			num(int(e.of.incarnation), e.conn.refusals)
-			id(e.conn.challenged)
-			flag(e.dead, e.reading, e.conn.Dialed)
+			num(int(e.phase), int(e.claim.number), int(e.claim.lost))
+			if e.phase == arrived || e.phase == accepted {
+				bytes(appendOpening(nil, &e.theirs))
+			}
+			flag(e.dead, e.reading)
 			for pipe, in := range e.in {
 				bytes(in)
 				g := &e.segment[pipe]
@@ -51,24 +55,22 @@ func (w *world) key(seed maphash.Seed) uint64 {
 			}
 		}
 	}
-	for side, p := range w.procs {
-		num(int(p.incarnation), int(p.links))
+	for _, p := range w.procs {
+		num(int(p.numbers))
 		l := p.link
 		if l == nil {
 			num(-1)
 			continue
 		}
-		id(l.names.Self)
-		id(l.names.Peer)
+		s := &l.session
+		id(s.Self)
+		id(s.Peer)
 		id(l.truth.handler)
-		h := l.lanes[1]
-		s := h.session
-		num(int(s.seen), int(s.promised.generation), int(s.phase), slices.IndexFunc(w.conns, func(p *pair) bool { return &p.ends[side].conn == s.conn }))
-		flag(s.promised.ours, s.reading, s.halting, h.halting)
-		id(s.echo)
-		bytes(appendOpening(nil, &s.theirs))
+		num(int(s.newest), int(s.lost), place(l.at))
+		flag(s.inUse, s.proposing, s.answering, l.halting)
+		h := &l.lanes[1]
 		o := &h.out
-		num(place(h.at), int(o.acked), int(o.written), int(o.batch), int(o.high), int(o.end), l.truth.sent[1], l.truth.handled[1], int(h.in.received.Load()), int(h.in.stated.Load()))
+		num(int(o.acked), int(o.written), int(o.batch), int(o.high), int(o.end), l.truth.sent[1], l.truth.handled[1], int(h.in.received.Load()), int(h.in.stated.Load()))
 		bytes(o.transient[o.passed:])
 		for _, g := range l.open {
 			num(int(g.id), g.got)
@@ -143,13 +145,13 @@ func TestEveryState(t *testing.T) {
 		{frames: 1, dials: 2, cuts: 1},
 		{grants: 1, dials: 2, cuts: 1},
 		{frames: 2, dials: 2, cuts: 1},
-		{frames: 1, dials: 2, restarts: 1, links: 1},
+		{frames: 1, dials: 3, links: 1},
 	}
 	if os.Getenv("SEARCH") != "" && os.Getenv("MUTANT") == "" {
 		small = append(small, large...)
 	}
 	for _, l := range small {
 		states, transitions := explore(t, l)
-		report(t, "every state    frames %d, grants %d, dials %d, cuts %d, restarts %d: %8d states, %8d transitions", l.frames, l.grants, l.dials, l.cuts, l.restarts, states, transitions)
+		report(t, "every state    frames %d, grants %d, dials %d, cuts %d, links %d: %8d states, %8d transitions", l.frames, l.grants, l.dials, l.cuts, l.links, states, transitions)
 	}
 }

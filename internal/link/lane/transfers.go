@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // A Transfer is a payload for a grant of the peer.
@@ -79,28 +81,28 @@ func (s *Transfers) Finished(grant uint64) (*Transfer, error) {
 	return t, nil
 }
 
-// Resume goes on with all transfers on a new connection, which the peer has opened with o. It returns the transfers that are
+// Resume goes on with all transfers on a new connection, for which the peer has stated r. It returns the transfers that are
 // delivered: their grants have been made and are not listed. Other transfers go on where the peer is, before or after Sent. A grant
 // in the list without a transfer was recalled, or its announcement has not been handled yet.
 //
 // No writer of an earlier connection may use the payloads any more.
-func (s *Transfers) Resume(o *Opening) (delivered []*Transfer, err error) {
-	if err := o.checkGrants(); err != nil {
+func (s *Transfers) Resume(r *wire.Resume) (delivered []*Transfer, err error) {
+	if err := checkGrants(r); err != nil {
 		return nil, err
 	}
-	list := o.Grants
+	list := r.Grants
 	for _, t := range s.open {
-		i, ok := slices.BinarySearchFunc(list, t.grant, func(p Progress, id uint64) int { return cmp.Compare(p.Grant, id) })
+		i, ok := slices.BinarySearchFunc(list, t.grant, func(p wire.Progress, id uint64) int { return cmp.Compare(p.Grant, id) })
 		if ok && list[i].Got > uint64(t.begun) {
 			return nil, fmt.Errorf("lane: the peer has %d bytes for grant %d, and %d were sent", list[i].Got, t.grant, t.begun)
 		}
 	}
 	s.open = slices.DeleteFunc(s.open, func(t *Transfer) bool {
-		i, ok := slices.BinarySearchFunc(list, t.grant, func(p Progress, id uint64) int { return cmp.Compare(p.Grant, id) })
+		i, ok := slices.BinarySearchFunc(list, t.grant, func(p wire.Progress, id uint64) int { return cmp.Compare(p.Grant, id) })
 		switch {
 		case ok:
 			t.sent = int(list[i].Got)
-		case t.grant <= o.Last:
+		case t.grant <= r.Last:
 			delivered = append(delivered, t)
 			return true
 		default: // The grant was made after the peer had stated its numbers.
@@ -116,4 +118,16 @@ func (s *Transfers) All() []*Transfer { return s.open }
 
 func (s *Transfers) index(grant uint64) (i int, ok bool) {
 	return slices.BinarySearchFunc(s.open, grant, func(t *Transfer, grant uint64) int { return cmp.Compare(t.grant, grant) })
+}
+
+// checkGrants returns an error if the list of grants is not one.
+func checkGrants(r *wire.Resume) error {
+	before := uint64(0)
+	for _, p := range r.Grants {
+		if p.Grant <= before || p.Grant > r.Last {
+			return fmt.Errorf("lane: an opening with grant %d after grant %d, and %d as the last", p.Grant, before, r.Last)
+		}
+		before = p.Grant
+	}
+	return nil
 }
