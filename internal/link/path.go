@@ -314,7 +314,7 @@ func (a *attachment) addRelayPipe(s transport.Sender, r transport.Receiver) {
 }
 
 // await waits for the second connection and makes it a path of the link. If it does not
-// arrive, the link fails and await returns nil.
+// arrive, the first one is broken and await returns nil.
 func (a *attachment) await(ctx context.Context) *path {
 	limited, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
@@ -326,7 +326,7 @@ func (a *attachment) await(ctx context.Context) *path {
 		if limited.Err() != nil {
 			err = fmt.Errorf("not within %v, although the peer has announced it", peerTimeout)
 		}
-		a.link.Fail(a.secondPath(nil).wrap(fmt.Errorf("the second connection has not arrived: %w", err)))
+		a.broken(a.first, a.secondPath(nil).wrap(fmt.Errorf("the second connection has not arrived: %w", err)))
 		return nil
 	}
 	p := a.secondPath(c)

@@ -6,7 +6,7 @@ import "encoding/binary"
 const ResumeSize = 8 + 4*8 + 2*8 + 8 + 8 + 4
 
 // GrantsMax bounds the list of grants of a Resume.
-const GrantsMax = 1 << 20
+const GrantsMax = 1 << 18
 
 // A LinkID names a link on one side: the process, and the number of the link there. It is zero if it is unknown.
 type LinkID struct{ Process, Link uint64 }
