@@ -29,6 +29,9 @@ const (
 	// redialMax.
 	redialFirst = 50 * time.Millisecond
 	redialMax   = 2 * time.Second
+	// brokenDials is the number of times that an address is dialed within a heartbeat timeout after a connection broke, each beside those
+	// without an answer: a handshake repeats lost packets after ever longer times, in which the network may work again.
+	brokenDials = 4
 )
 
 // dial links this node to the peer in a slot, and blocks until the link is up. It tries all
@@ -225,7 +228,12 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c trans
 		limit = d.mesh.answerTimeout()
 	}
 	addrs := d.mesh.addrs(p, d.node)
-	c, addr, err = d.dialAddrs(ctx, p, addrs, limit)
+	tries, delays := addrs, []time.Duration(nil)
+	if d.peer.broken != nil && len(addrs) > 0 {
+		tries = slices.Repeat(addrs, brokenDials)
+		delays = append(slices.Repeat([]time.Duration{eyeballs.Delay}, len(addrs)-1), d.mesh.demandTimeout(1)/time.Duration(len(tries)))
+	}
+	c, addr, err = d.dialAddrs(ctx, p, tries, limit, delays...)
 	if len(addrs) == 0 {
 		err = errors.New("it has no address that another host can reach")
 	}
@@ -237,13 +245,13 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c trans
 }
 
 // dialAddrs dials addresses of the node, each for at most limit, until the node answers at one. The next one is dialed beside an
-// address without an answer. dialAddrs returns the address. The error is the last of the most significant ones: it is ErrIdentity only if
+// address without an answer, after the delays of [eyeballs.Race]. dialAddrs returns the address. The error is the last of the most significant ones: it is ErrIdentity only if
 // every address belongs to another node.
-func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit time.Duration) (c transport.Conn, addr string, err error) {
+func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit time.Duration, delays ...time.Duration) (c transport.Conn, addr string, err error) {
 	if len(addrs) == 0 {
 		return nil, "", nil
 	}
-	r := eyeballs.Race[transport.Conn]{Discard: func(c transport.Conn) { c.Close() }}
+	r := eyeballs.Race[transport.Conn]{Discard: func(c transport.Conn) { c.Close() }, Delays: delays}
 	for _, addr := range addrs {
 		r.Attempts = append(r.Attempts, func(ctx context.Context, _ func()) (transport.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, limit)

@@ -45,6 +45,38 @@ func TestSlowHandshakeOfBrokenLink(t *testing.T) {
 	})
 }
 
+// A deafTransport loses the packets of its dials for some time: those that begin then get no answer.
+type deafTransport struct {
+	transport.Transport
+	until *atomic.Int64 // in nanoseconds
+}
+
+func (t deafTransport) Dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+	if time.Now().UnixNano() < t.until.Load() {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return t.Transport.Dial(ctx, addr, peer)
+}
+
+// TestHandshakeWithoutAnAnswer: a link breaks, and the network loses the packets of handshakes for half of HeartbeatTimeout. The nodes dial again
+// beside handshakes without an answer, and none counts as failed.
+func TestHandshakeWithoutAnAnswer(t *testing.T) {
+	inBubble(t, demandNodes, func(w *world) {
+		var until atomic.Int64
+		w.watches = 1
+		w.paths = func(rank int) []Path { return []Path{{Transport: deafTransport{w.transports[rank], &until}}} }
+		w.form()
+		time.Sleep(300 * time.Millisecond) // between two heartbeats
+		until.Store(time.Now().Add(timeout / 2).UnixNano())
+		w.cut(0, 1)
+		if err := w.exchange(0, 1); err != nil {
+			t.Error(err)
+		}
+		w.wantWhole()
+	})
+}
+
 // TestSlowHandshakeWithSeveralAddresses: a node with several addresses is reached on a host that is so busy that a handshake takes longer than
 // the first attempt.
 func TestSlowHandshakeWithSeveralAddresses(t *testing.T) {
