@@ -80,6 +80,9 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
 	p.link, p.route, p.relaying = nil, nil, false
+	if p.expected && p.broken != nil { // The link was made by the dial of the node, which makes the next one, too.
+		p.broken, p.onDemand = nil, false
+	}
 	if p.onDemand {
 		m.addPendingLocked(slot)
 		if slot < m.self && m.isDialed(slot) && !m.closing {

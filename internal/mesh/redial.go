@@ -50,7 +50,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		}
 		p.route, p.failed, p.onDemand = nil, nil, true
 		return link.NoPurpose, true
-	case m.closing && !l.IsNeeded() || p.expected || p.state.IsGone() || p.state == membership.PeerDoubted:
+	case m.closing && !l.IsNeeded() || p.state.IsGone() || p.state == membership.PeerDoubted:
 		return link.NoPurpose, false
 	case isMemory && !(isClosed && m.cfg.Relay != nil): // The process has ended, or closes this link alone: in a full topology nothing replaces it.
 		return link.NoPurpose, false
@@ -59,7 +59,10 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	}
 	p.noteFailure(p.route, err)
 	p.broken, p.brokenDirect, p.route, p.onDemand = err, !isRelayed, nil, true
-	if again = l.Purpose(); again == link.NoPurpose && (m.isNear(p.node.ID) || !isClosed) { // A former neighbor is dialed when it is needed.
+	switch again = l.Purpose(); {
+	case p.expected && !m.isNear(p.node.ID): // The node dials. It is a neighbor in the view that it is to enter.
+		again = link.NoPurpose
+	case again == link.NoPurpose && (m.isNear(p.node.ID) || !isClosed): // A former neighbor is dialed when it is needed.
 		again = link.Again
 	}
 	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)

@@ -72,6 +72,39 @@ func TestOneSideLosesItsConnection(t *testing.T) {
 	}
 }
 
+// TestLinkOfANewcomerThatIsExpected: the first link of a node that joins a formed world outlives its connection before the node is in a view,
+// whichever side notices the end.
+func TestLinkOfANewcomerThatIsExpected(t *testing.T) {
+	for _, at := range []string{"newcomer", "member", "both"} {
+		t.Run(at, func(t *testing.T) {
+			inBubble(t, 2, func(w *world) {
+				w.form()
+				all := w.newcomers(1)
+				before := w.linkOf(0, 2)
+				switch at {
+				case "newcomer":
+					w.network.CutAt(w.host(2), w.host(0))
+				case "member":
+					w.network.CutAt(w.host(0), w.host(2))
+				case "both":
+					w.cut(0, 2)
+				}
+				time.Sleep(100 * time.Millisecond)
+				for _, m := range w.meshes {
+					w.adopt(m, membership.View{Epoch: w.view.Epoch + 1, Nodes: all.Nodes})
+				}
+				time.Sleep(300 * time.Millisecond)
+				for k, rank := range []int{0, 2} {
+					if l := w.linkOf(rank, 2-2*k); l == nil || l.IsPending() || l.IsOver() || l.Connections() < 2 || rank == 0 && l != before {
+						t.Errorf("the link of rank %d to rank %d was not dialed again", rank, 2-2*k)
+					}
+				}
+				w.wantNoFailures()
+			})
+		})
+	}
+}
+
 // TestOneSideLosesTheLinkOfANewcomer is TestOneSideLosesItsConnection for the first link of a node that has joined a formed world.
 func TestOneSideLosesTheLinkOfANewcomer(t *testing.T) {
 	for at := range 2 {
