@@ -32,9 +32,9 @@ const (
 	// cutSettle is the time in which a world works again after its faults, and in which it ends.
 	cutSettle = 2 * time.Minute
 	// cutPauseMax is the longest time for which the seed cannot be reached. Nodes give a seed without a state directory up after 30 s of silence,
-	// which may begin some seconds before.
-	cutPauseMax = 24 * time.Second
-	// seedPauseBetween is the time for which the seed can be reached after that.
+	// which may begin some seconds before, and QUIC tries again after up to twice the time.
+	cutPauseMax = 12 * time.Second
+	// seedPauseBetween is the additional time for which the seed can be reached after that.
 	seedPauseBetween = 5 * time.Second
 	// changesMax is the number of changes of a world.
 	changesMax = 4
@@ -196,6 +196,7 @@ type cutSim struct {
 	working         sync.WaitGroup
 	stop            atomic.Int64 // 1 stops all nodes after the same step
 	redials         atomic.Int64
+	rests           map[[2]string]time.Time // until when a pair of hosts has no outage
 
 	mu      sync.Mutex
 	members []*cutMember
@@ -237,7 +238,7 @@ func newCutSim(t *testing.T, chance uint64) *cutSim {
 	rng := rand.New(rand.NewPCG(chance, 87))
 	w := &cutSim{
 		T: t, chance: chance, rng: rng, size: 4 + rng.IntN(3), changes: chance%3 != 0,
-		epochs: make(map[uint64]*cutEpoch), faulty: make(map[nexar.NodeID]time.Time),
+		rests: make(map[[2]string]time.Time), epochs: make(map[uint64]*cutEpoch), faulty: make(map[nexar.NodeID]time.Time),
 	}
 	w.topology = []string{"full", "k-regular:2", "k-regular:4", "hypercube"}[rng.IntN(4)]
 	w.links = []string{"demand", "eager"}[rng.IntN(2)]
@@ -756,14 +757,31 @@ func (w *cutSim) cut(all bool) sim.Cut {
 
 // apply applies a fault.
 func (w *cutSim) apply(f cutFault, outage *sync.WaitGroup) {
-	if f == closes || f == bothLeave { // Nodes wait for the next view for a short time if a node has left.
+	switch f {
+	case closes, bothLeave, readmitted:
+		// Nodes wait for the next view for a short time if a node has left, and a seed that was away cannot know which of two nodes was isolated.
 		outage.Wait()
 	}
 	a, b, n := w.pick()
+	if pair := pairOf(a, b); f == silence || f == breakAndSilence {
+		if time.Now().Before(w.rests[pair]) {
+			f = breakPair
+		} else {
+			w.rests[pair] = time.Now().Add(2*outageMax + outagesBetween)
+		}
+	}
 	if f == joins || f < joins && a != nil || n >= 4 {
 		w.begin(f, a, b, n)
 		w.inflict(f, a, b, outage)
 	}
+}
+
+// pairOf returns a key for two members, which may be nil.
+func pairOf(a, b *cutMember) (pair [2]string) {
+	if a != nil && b != nil {
+		pair = [2]string{min(a.host, b.host), max(a.host, b.host)}
+	}
+	return pair
 }
 
 // begin counts and notes a fault.
@@ -793,13 +811,17 @@ func (w *cutSim) begin(f cutFault, a, b *cutMember, n int) {
 	}
 }
 
-// outageMax is the longest silence of a direction. Two of them are shorter than the heartbeat timeout.
-const outageMax = 700
+const (
+	// outageMax is the longest silence of a direction. Two of them, and the time to connect again, are shorter than the heartbeat timeout.
+	outageMax = 500 * time.Millisecond
+	// outagesBetween is the time in which a pair can connect again after that.
+	outagesBetween = 10 * cutBeat
+)
 
 // inflict carries out a fault.
 func (w *cutSim) inflict(f cutFault, a, b *cutMember, outage *sync.WaitGroup) {
 	silent := func(a, b *cutMember) {
-		took := time.Duration(20+w.rng.IntN(outageMax)) * time.Millisecond
+		took := time.Duration(w.rng.Int64N(int64(outageMax)))
 		w.Network.SetOneWay(a.host, b.host, sim.Link{Down: true})
 		time.Sleep(took)
 		w.Network.SetOneWay(a.host, b.host, w.restore)
@@ -822,7 +844,7 @@ func (w *cutSim) inflict(f cutFault, a, b *cutMember, outage *sync.WaitGroup) {
 		outage.Go(func() {
 			time.Sleep(took)
 			w.Network.Heal()
-			time.Sleep(seedPauseBetween)
+			time.Sleep(took + seedPauseBetween)
 		})
 	case leaves:
 		w.working.Go(func() { _ = a.node.Leave(w.Ctx) }) // The node ends with its own error.

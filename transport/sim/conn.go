@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/internal/localpipe"
@@ -21,6 +22,7 @@ type conn struct {
 	pipes    map[*pipe]uint64 // opened by this side, with their numbers
 	opened   uint64
 	cut      bool          // CutAfter has broken it; no byte of its pipes arrives
+	stalls   bool          // it ends stallTime after its next bytes
 	done     chan struct{} // closed after err is set
 	err      error
 }
@@ -116,6 +118,24 @@ func (c *conn) closeWith(peer error) {
 	}
 	c.end(transport.ErrClosed)
 	c.notices.send(0, func() { c.peer.end(peer) })
+}
+
+// stallTime is the time from the bytes that nobody acknowledges to the end of a side that gets no notice.
+const stallTime = time.Second
+
+// endAfter ends this side of a conn that was cut at a time: after a wait or, if that is negative, after stallTime with bytes that were not read.
+func (c *conn) endAfter(at time.Time, wait time.Duration) {
+	if wait < 0 {
+		c.stalls = true
+		for p := range c.pipes {
+			if p.unread > 0 {
+				wait, c.stalls = stallTime, false
+			}
+		}
+	}
+	if !c.stalls {
+		c.network.clock.at(at.Add(wait), func() { c.end(transport.ErrPeerGone) })
+	}
 }
 
 // end ends this side with the given reason, unless it has ended.

@@ -135,6 +135,7 @@ func TestCutAfter(t *testing.T) {
 		"both":     {sim.Cut{After: 5}, true, true, false},
 		"all":      {sim.Cut{After: 5, All: true}, true, true, true},
 		"sender":   {sim.Cut{After: 5, To: -1}, true, false, false},
+		"stalled":  {sim.Cut{After: 5, From: -1}, true, true, false},
 		"receiver": {sim.Cut{After: 5, From: time.Minute}, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {

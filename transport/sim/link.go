@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/nexar-go/nexar/transport"
 )
 
 // A link connects one host to another, in one direction.
@@ -59,12 +57,8 @@ func (l *link) deliver(c *conn, data []byte) []byte {
 		c.cut, c.peer.cut = true, true
 		soon := time.Now().Add(time.Nanosecond)
 		n.clock.at(soon, func() { n.note(c) })
-		if cut.From >= 0 {
-			n.clock.at(soon.Add(cut.From), func() { c.end(transport.ErrPeerGone) })
-		}
-		if cut.To >= 0 {
-			n.clock.at(soon.Add(cut.To), func() { c.peer.end(transport.ErrPeerGone) })
-		}
+		c.endAfter(soon, cut.From)
+		c.peer.endAfter(soon, cut.To)
 	}
 	return data[:len(data)+cut.After]
 }

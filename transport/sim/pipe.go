@@ -86,6 +86,10 @@ func (p *pipe) TryWrite(b []byte) bool {
 func (p *pipe) fill(b []byte) int {
 	n := min(len(b), p.network.config.Window-p.unread)
 	p.unread += n
+	if p.from.stalls && n > 0 {
+		p.from.stalls = false
+		p.from.endAfter(time.Now(), stallTime)
+	}
 	for rest := b[:n]; len(rest) > 0; {
 		data := bytes.Clone(rest[:min(len(rest), maxPiece)])
 		rest = rest[len(data):]

@@ -233,7 +233,8 @@ type Cut struct {
 	After int
 	// All says that all conns between the hosts break then.
 	All bool
-	// From and To are the times after which the hosts notice; negative: never. Until then their sides stay open, and get no answers.
+	// From and To are the times after which the hosts notice. Until then their sides stay open, and get no answers. Without a notice, if the
+	// time is negative, a side ends a second after its next bytes that nobody acknowledges.
 	From, To time.Duration
 }
 
