@@ -424,7 +424,7 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 	m.mu.Lock()
 	slot, ok := m.slotOfLocked(f.Node)
-	isNews := ok && slot != m.self && m.peers[l.Peer].link == l && !m.peers[slot].state.IsGone()
+	isNews := ok && slot != m.self && m.peers[l.Peer].link == l && !m.peers[slot].expected && !m.peers[slot].state.IsGone()
 	isPending, isRelayed, closing := ok && m.peers[slot].isPending(), ok && m.peers[slot].isRelayed(), m.closing
 	// The goodbye over relays, or TypeLeaving, came before.
 	hasDelivered := ok && m.peers[slot].state == membership.PeerLeft

@@ -39,6 +39,9 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
 	// The relays may have ended, not the peer. Its neighbors watch it.
 	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
+	if inUse && p.expected { // The node makes the next link.
+		p.broken, p.onDemand = nil, false
+	}
 	isOut := m.out && !goodbye // The others close their links, and no longer know connections that have been closed.
 	switch {
 	case !inUse:
@@ -80,9 +83,6 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
 	p.link, p.route, p.relaying = nil, nil, false
-	if p.expected && p.broken != nil { // The link was made by the dial of the node, which makes the next one, too.
-		p.broken, p.onDemand = nil, false
-	}
 	if p.onDemand {
 		m.addPendingLocked(slot)
 		if slot < m.self && m.isDialed(slot) && !m.closing {

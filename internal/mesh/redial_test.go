@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -103,6 +104,28 @@ func TestLinkOfANewcomerThatIsExpected(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestNewcomerIsReportedGone: a newcomer joins again, and another node reports that it has left while its link is broken. It has left no world.
+func TestNewcomerIsReportedGone(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		all := w.newcomers(1)
+		w.network.Partition(w.host(2))
+		w.network.CutAt(w.host(0), w.host(2))
+		time.Sleep(10 * time.Millisecond)
+		w.meshes[0].peerGone(w.linkOf(0, 1), wire.Gone{Node: all.Nodes[2].ID})
+		time.Sleep(10 * time.Millisecond)
+		w.network.Heal()
+		for _, m := range w.meshes {
+			w.adopt(m, membership.View{Epoch: w.view.Epoch + 1, Nodes: all.Nodes})
+		}
+		time.Sleep(300 * time.Millisecond)
+		if l := w.linkOf(0, 2); l == nil || l.IsPending() || l.IsOver() {
+			t.Error("the link to the newcomer was not dialed again")
+		}
+		w.wantNoFailures()
+	})
 }
 
 // TestOneSideLosesTheLinkOfANewcomer is TestOneSideLosesItsConnection for the first link of a node that has joined a formed world.
