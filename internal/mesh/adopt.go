@@ -3,6 +3,7 @@ package mesh
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -119,6 +120,9 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			slot = m.addPeerLocked(n, rank)
 		}
 		p := &m.peers[slot]
+		if p.expected && p.isPending() && errors.Is(p.broken, transport.ErrPeerClosed) { // It has joined again since, and has other links.
+			m.dropLinkLocked(slot)
+		}
 		if p.link == nil && (p.expected || !ok) {
 			m.addPendingLocked(slot)
 		}

@@ -50,7 +50,7 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	m.mu.Lock()
 	p := &m.peers[slot]
 	p.delivered = true
-	isEnd := p.isPending() && (!p.state.IsGone() || m.closing)
+	isEnd := p.isPending() && !p.expected && (!p.state.IsGone() || m.closing)
 	m.changed.Send()
 	isSoon := m.linksSoon || m.closing
 	m.linksSoon = true

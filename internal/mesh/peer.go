@@ -134,7 +134,7 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 			slot = m.addPeerLocked(&n, -1)
 		}
 		p := &m.peers[slot]
-		p.expected, p.report = true, nil
+		p.expected, p.report, p.left, p.delivered = true, nil, false, false
 		p.state, _ = p.state.Next(membership.Expected)
 	}
 }

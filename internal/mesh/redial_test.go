@@ -128,6 +128,21 @@ func TestNewcomerIsReportedGone(t *testing.T) {
 	})
 }
 
+// TestNewcomerJoinsAgain: a newcomer closes its links, and joins again without a link to a member. The view replaces the link that it has closed.
+func TestNewcomerJoinsAgain(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		all := w.newcomers(1)
+		before := w.linkOf(0, 2)
+		w.meshes[2].Abort()
+		time.Sleep(10 * time.Millisecond)
+		w.adopt(w.meshes[0], membership.View{Epoch: w.view.Epoch + 1, Nodes: all.Nodes})
+		if l := w.linkOf(0, 2); l == nil || l == before {
+			t.Error("the member keeps the link of the first attempt")
+		}
+	})
+}
+
 // TestOneSideLosesTheLinkOfANewcomer is TestOneSideLosesItsConnection for the first link of a node that has joined a formed world.
 func TestOneSideLosesTheLinkOfANewcomer(t *testing.T) {
 	for at := range 2 {
