@@ -32,17 +32,17 @@ type attachment struct {
 	cancel  context.CancelFunc // ends life, which makes run close the connections
 
 	// Link.ending guards the fields below.
-	claim   lane.Claim
-	paths   []*path
-	shut    bool          // no path may be added
-	broke   error         // why a connection has ended
-	idle    bool          // this side closes the connection, and the link stays
-	asked   bool          // this side has asked the peer to close the connection, which is idle
-	hasLeft bool          // everything up to the goodbye of the peer was read
-	acked   chan struct{} // closed when the peer has read everything up to our goodbye
-	left    chan struct{} // closed when hasLeft is set
-	ended   chan struct{} // closed when the attachment has ended
-	linger  *time.Timer   // closes the connection if the peer does not
+	claim    lane.Claim
+	paths    []*path
+	shut     bool          // no path may be added
+	broke    error         // why a connection has ended
+	released bool          // this side closes the connection, and the link stays
+	asked    bool          // this side has asked the peer to close the connection, which is idle
+	hasLeft  bool          // everything up to the goodbye of the peer was read
+	byeRead  chan struct{} // closed when the peer has read everything up to our goodbye
+	left     chan struct{} // closed when hasLeft is set
+	ended    chan struct{} // closed when the attachment has ended
+	linger   *time.Timer   // closes the connection if the peer does not
 	// The pipes for relay frames, until there are both.
 	relaySender   transport.Sender
 	relayReceiver transport.Receiver
@@ -51,7 +51,7 @@ type attachment struct {
 func newAttachment(l *Link, first *path, cfg Config) *attachment {
 	a := &attachment{
 		link: l, cfg: cfg, first: first,
-		acked: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
+		byeRead: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
 	}
 	first.of = a
 	a.life, a.cancel = context.WithCancel(context.Background())
@@ -88,10 +88,10 @@ func (a *attachment) openAll(ctx context.Context, control transport.Sender) (o o
 	return o, nil
 }
 
-// startLocked attaches the connections to the link and starts the goroutines. announcement, unless it
-// is nil, is sent first on the control lane. pipe, unless it is nil, is the first pipe of the
-// peer, as the lane theirs.
-func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transport.Receiver, theirs wire.Preamble) {
+// startLocked attaches the connections to the link and starts the goroutines. first, unless it
+// is nil, is sent before the frames that wait on the control lane. pipe, unless it is nil, is the control lane of the
+// peer, with the preamble theirs.
+func (a *attachment) startLocked(o openedLanes, first []byte, pipe transport.Receiver, theirs wire.Preamble) {
 	l := a.link
 	a.paths = []*path{a.first}
 	at := a.first
@@ -100,7 +100,7 @@ func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transp
 		a.paths = append(a.paths, at)
 	}
 	l.at.Store(a)
-	l.exchange().control.open(a.first, o.control, announcement)
+	l.exchange().control.open(a.first, o.control, first)
 	if o.rest != nil {
 		a.open(at, o.rest)
 	}
@@ -124,8 +124,8 @@ func (a *attachment) startLocked(o openedLanes, announcement []byte, pipe transp
 	go a.run()
 }
 
-// announcement returns the beginning of the control lane.
-func (a *attachment) announcement(resume *wire.Resume) []byte {
+// opening returns the beginning of the control lane: its preamble, and what this side has received.
+func (a *attachment) opening(resume *wire.Resume) []byte {
 	pre := wire.Preamble{Lane: wire.Control}
 	if a.cfg.Bulk != nil {
 		pre.Flags |= wire.PreambleApart
@@ -170,7 +170,7 @@ func (a *attachment) detach() bool {
 		a.linger.Stop()
 	}
 	var err error
-	if !a.idle && !(a.asked && errors.Is(a.broke, transport.ErrPeerClosed)) {
+	if !a.released && !(a.asked && errors.Is(a.broke, transport.ErrPeerClosed)) {
 		err = cmp.Or(a.broke, errEnded)
 	}
 	may := l.common.detached != nil && !l.over && !a.hasLeft
@@ -192,7 +192,7 @@ func (a *attachment) detach() bool {
 	}
 	l.settleLocked()
 	l.settled, l.broke = nil, err
-	x.session.Lose()
+	x.session.End()
 	l.purpose.Store(uint32(NoPurpose))
 	l.at.Store(nil)
 	l.ending.Unlock()
@@ -203,7 +203,7 @@ func (a *attachment) detach() bool {
 // broken ends the attachment because a connection has ended or a pipe has failed. If the connection
 // has ended, its own error is used.
 func (a *attachment) broken(p *path, err error) {
-	if a.hasEnded(p, err) && p.conn.Err() != nil {
+	if a.awaitEnd(p, err) && p.conn.Err() != nil {
 		err = p.conn.Err()
 	}
 	err = p.wrap(err)

@@ -134,7 +134,7 @@ func TestEndOfAnEndedConnection(t *testing.T) {
 	a := newAttachment(nil, newPath(ca, 1), Config{})
 	a.cancel()
 	for range 100 {
-		if !a.hasEnded(a.first, errors.New("boom")) {
+		if !a.awaitEnd(a.first, errors.New("boom")) {
 			t.Fatal("the connection seems to stand, want that it has ended")
 		}
 	}

@@ -42,7 +42,7 @@ func (l *Link) Close(ctx context.Context) (delivered bool) {
 			return false
 		}
 		select {
-		case <-a.acked:
+		case <-a.byeRead:
 			return true
 		case <-a.left:
 			return true
@@ -84,12 +84,12 @@ func (l *Link) Abort() {
 	l.awaitEnd()
 }
 
-// Detach asks the peer to close the connection of a link that has been idle, so that it becomes pending
+// CloseIdle asks the peer to close the connection of a link that has been idle, so that it becomes pending
 // again. It does nothing, and returns false, if frames or transfers wait, if the peer may send a
 // payload for a grant, if this node waits for the peer ([Link.Wait]), if the connection lasts as long as the peer, or if the link has no Detached
 // function. The peer ignores the request if it needs the connection. Nothing is lost: frames that are sent meanwhile wait for the next
-// connection. Detach does not block.
-func (l *Link) Detach() bool {
+// connection. CloseIdle does not block.
+func (l *Link) CloseIdle() bool {
 	a := l.at.Load()
 	if a == nil || !a.isIdle() {
 		return false
@@ -127,7 +127,7 @@ func (a *attachment) idlePeer(i wire.Idle) error {
 	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	a.idle = true
+	a.released = true
 	a.cancel()
 	return nil
 }
@@ -141,13 +141,13 @@ func (l *Link) Disconnect() bool {
 	a := l.at.Load()
 	releases := a != nil && !a.first.lasts() && l.common.detached != nil && !l.over && !a.shut
 	if releases {
-		a.idle = true
+		a.released = true
 		a.cancel()
 	}
 	return releases
 }
 
-// Wait adds n to the number of goroutines of this node that wait for the peer. Detach keeps the
+// Wait adds n to the number of goroutines of this node that wait for the peer. CloseIdle keeps the
 // connection while it is positive.
 func (l *Link) Wait(n int) { l.waiters.Add(int32(n)) }
 
@@ -200,9 +200,9 @@ func (a *attachment) expire() {
 func (a *attachment) byeAck() error {
 	a.link.ending.Lock()
 	defer a.link.ending.Unlock()
-	if !a.link.exchange().leaving.Load() || isClosed(a.acked) {
+	if !a.link.exchange().leaving.Load() || isClosed(a.byeRead) {
 		return errors.New("an answer to a goodbye that was not sent")
 	}
-	close(a.acked)
+	close(a.byeRead)
 	return nil
 }

@@ -35,10 +35,9 @@ type Sink struct {
 	of    *grants // the set that contains it
 	grant lane.Grant
 	size  int
-	next  cursor
-	got   int   // arrived bytes
-	busy  bool  // a flow is using Dst, or Dst is being registered or withdrawn from the peer
-	from  *flow // the pipe of the payload
+	next  cursor // behind the bytes that have arrived
+	busy  bool   // a flow is using Dst, or Dst is being registered or withdrawn from the peer
+	from  *flow  // the pipe of the payload
 	// With remote the peer can write the payload directly.
 	remote *remoteGrant
 	unsent bool // Dst is being registered: the peer does not know the grant yet
@@ -51,19 +50,20 @@ type Sink struct {
 func (s *Sink) take(view []byte) {
 	for s.part > 0 && len(view) > 0 {
 		n := copy(s.split[s.part:s.Elem], view)
-		s.part, s.got, view = s.part+n, s.got+n, view[n:]
+		s.part, view = s.part+n, view[n:]
+		s.next.advance(n)
 		if s.part == s.Elem {
 			s.part = 0
-			s.reduce(s.got-s.Elem, s.split[:s.Elem])
+			s.reduce(s.next.at-s.Elem, s.split[:s.Elem])
 		}
 	}
 	if len(view) == 0 {
 		return // possibly with an incomplete element
 	}
 	whole := len(view) - len(view)%s.Elem
-	s.reduce(s.got, view[:whole])
+	s.reduce(s.next.at, view[:whole])
 	s.part = copy(s.split[:], view[whole:])
-	s.got += len(view)
+	s.next.advance(len(view))
 }
 
 func (s *Sink) reduce(at int, b []byte) {
@@ -81,7 +81,7 @@ func (s *Sink) reduce(at int, b []byte) {
 // piece returns the memory for the next piece of a payload that arrives through a pipe, of at most n bytes.
 func (s *Sink) piece(n int) []byte {
 	if s.Landing != nil {
-		return s.Landing.room(payload{s.At, s.size}, s.At+s.got, min(n, s.size-s.got))
+		return s.Landing.room(payload{s.At, s.size}, s.At+s.next.at, min(n, s.size-s.next.at))
 	}
 	return s.next.piece(s.Dst, s.More, n)
 }
@@ -89,9 +89,8 @@ func (s *Sink) piece(n int) []byte {
 // arrive notes that the first n bytes of a piece have arrived.
 func (s *Sink) arrive(n int) {
 	if s.Landing != nil {
-		s.Landing.arrived(payload{s.At, s.size}, s.At+s.got, n)
+		s.Landing.arrived(payload{s.At, s.size}, s.At+s.next.at, n)
 	}
-	s.got += n
 	s.next.advance(n)
 }
 
@@ -124,7 +123,7 @@ func (l *Link) Claim(s *Sink) uint64 { return l.exchange().claims.add(s) }
 func (g *grants) add(s *Sink) uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s.of, s.got, s.part, s.busy, s.from, s.remote, s.unsent = g, 0, 0, false, nil, nil, false
+	s.of, s.part, s.busy, s.from, s.remote, s.unsent = g, 0, false, nil, nil, false
 	s.size, s.next = size(s.Dst, s.More), cursor{}
 	s.grant.Of = s
 	g.set.Add(&s.grant, s.size)

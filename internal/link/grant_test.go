@@ -123,7 +123,7 @@ func TestReduceAtEveryCut(t *testing.T) {
 					s.take(data[:cut])
 					s.take(data[cut:])
 				}
-				if !bytes.Equal(s.Dst, want) || s.got != n {
+				if !bytes.Equal(s.Dst, want) || s.next.at != n {
 					t.Errorf("elements of %d bytes, left %v, cut at %d: got %x, want %x", elem, left, cut, s.Dst, want)
 				}
 			}

@@ -133,7 +133,7 @@ type Config struct {
 	// connection it has one.
 	BulkPipes int
 	// Detached, if not nil, is called after the connection of a link of a [Common] has ended: it broke
-	// for the reason err, or err is nil and both sides have closed it by [Link.Detach] or [Link.Disconnect]. If Detached
+	// for the reason err, or err is nil and both sides have closed it by [Link.CloseIdle] or [Link.Disconnect]. If Detached
 	// returns true, the link is pending again and keeps its credit, its grants and the frames that wait,
 	// and needs a connection for the reason again unless that is NoPurpose. Otherwise the link
 	// ends. Detached must not block, and is not called after Close or Abort.
@@ -213,11 +213,11 @@ func (c *Common) New(ctx context.Context, conn transport.Conn, cfg Config) (*Lin
 		return nil, err
 	}
 	defer a.giveUp(false)
-	ours := a.resume()
+	ours := a.received()
 	if err := l.exchange().session.Bind(a.claim); err != nil { // No other goroutine knows the link yet.
 		return nil, err
 	}
-	a.startLocked(lanes, append(a.announcement(&ours), confirmation()...), nil, wire.Preamble{})
+	a.startLocked(lanes, append(a.opening(&ours), confirmation()...), nil, wire.Preamble{})
 	return l, nil
 }
 

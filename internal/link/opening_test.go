@@ -201,7 +201,7 @@ func TestBulkLaneOpensForAnnouncements(t *testing.T) {
 // TestOpenBulkOfPendingLink: the bulk lane of a pending link opens when it has a connection.
 func TestOpenBulkOfPendingLink(t *testing.T) {
 	p := newKeptPair(t)
-	p.b.Detach()
+	p.b.CloseIdle()
 	p.awaitPending(t)
 	p.a.OpenBulk()
 	if p.a.IsNeeded() {
@@ -367,7 +367,7 @@ func TestConnectionEndsWhileTheBulkLaneOpens(t *testing.T) {
 	p := newKeptPair(t)
 	x := send(p.a, p.b, 3<<20, 1)
 	p.ca.awaitOpening(t)
-	if p.a.Detach() {
+	if p.a.CloseIdle() {
 		t.Error("a link is detached while its bulk lane opens")
 	}
 	p.cb.Close()

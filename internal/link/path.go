@@ -124,16 +124,16 @@ func (a *attachment) openBulk(p *path) {
 	if limited.Err() != nil && a.life.Err() == nil {
 		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, peerTimeout)
 	}
-	if !a.hasEnded(p, err) && a.link.exchange().bulk.addFailure() == bulkFailuresMax {
+	if !a.awaitEnd(p, err) && a.link.exchange().bulk.addFailure() == bulkFailuresMax {
 		a.link.Fail(p.wrap(fmt.Errorf("%w, on %d connections in a row", err, bulkFailuresMax)))
 		return
 	}
 	a.broken(p, err)
 }
 
-// hasEnded reports whether the connection has ended, after the error of a pipe that may mean that. A pipe that the network
-// or the peer refuses can have the same error.
-func (a *attachment) hasEnded(p *path, err error) bool {
+// awaitEnd reports whether the connection has ended. After the error of a pipe that may mean that, it waits for lingerTime: a pipe
+// that the network or the peer refuses can have the same error.
+func (a *attachment) awaitEnd(p *path, err error) bool {
 	wait := time.Duration(0)
 	if isEnd(err) {
 		wait = lingerTime

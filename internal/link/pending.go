@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,14 +55,12 @@ func (l *Link) Need(p Purpose) {
 // goroutines of this node wait.
 func (l *Link) renew(again Purpose) {
 	x := l.exchange()
-	for _, purpose := range []func() Purpose{func() Purpose { return again }, x.data.needs, x.control.needs} {
-		if p := purpose(); p != NoPurpose {
-			l.Need(p)
-			return
-		}
+	p := cmp.Or(again, x.data.needs(), x.control.needs())
+	if p == NoPurpose && (l.waiters.Load() > 0 || !x.bulk.isIdle()) {
+		p = Waiting
 	}
-	if l.waiters.Load() > 0 || !x.bulk.isIdle() {
-		l.Need(Waiting)
+	if p != NoPurpose {
+		l.Need(p)
 	}
 }
 
@@ -111,8 +110,8 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 		return err
 	}
 	defer a.giveUp(false)
-	ours := a.resume()
-	if err := interruptible(ctx, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err }); err != nil {
+	ours := a.received()
+	if err := interruptible(ctx, conn, func() error { _, err := control.Write(a.opening(&ours)); return err }); err != nil {
 		return fmt.Errorf("link: propose a connection: %w", err)
 	}
 	pipe, theirs, resume, err := firstLane(ctx, conn)
@@ -155,11 +154,11 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 	if err != nil {
 		return err
 	}
-	ours := a.resume()
+	ours := a.received()
 	if err := a.checkResume(&resume); err != nil {
 		return err
 	}
-	err = interruptible(limited, conn, func() error { _, err := control.Write(a.announcement(&ours)); return err })
+	err = interruptible(limited, conn, func() error { _, err := control.Write(a.opening(&ours)); return err })
 	if err == nil {
 		err = interruptible(limited, conn, func() error { return awaitConfirmation(pipe) })
 	}
@@ -193,7 +192,7 @@ func (l *Link) hasEnded(theirs *wire.Resume) bool {
 	x := l.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	return l.over || x.session.HasEnded(theirs)
+	return l.over || x.session.IsForEarlier(theirs)
 }
 
 // awaitEndOf waits until the peer closes a connection, as it does when it has read the last answer, for lingerTime at most.
@@ -269,9 +268,9 @@ func interruptible(ctx context.Context, conn transport.Conn, f func() error) err
 	return err
 }
 
-// bind gives the link the connections of the attachment. The peer has opened pipe as the lane theirs, with the number of its
-// counts. announcement, unless it is nil, is still to be sent on the control lane.
-func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe transport.Receiver, theirs wire.Preamble, resume wire.Resume, announcement []byte) error {
+// bind gives the link the connections of the attachment. The peer has opened pipe as its control lane, with the preamble theirs, and
+// resume says what it has received. first, unless it is nil, is sent before the frames that wait on the control lane.
+func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe transport.Receiver, theirs wire.Preamble, resume wire.Resume, first []byte) error {
 	l := a.link
 	if err := a.beginBind(); err != nil {
 		return err
@@ -296,7 +295,7 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 		l.stopLocked()
 		return l.failure
 	}
-	a.startLocked(lanes, announcement, pipe, theirs)
+	a.startLocked(lanes, first, pipe, theirs)
 	for _, t := range delivered {
 		a.readers.Go(func() { t.Owner.Delivered(t) })
 	}

@@ -394,7 +394,7 @@ func TestDetach(t *testing.T) {
 		}
 		receive()
 		a.Wait(1)
-		if a.Detach() {
+		if a.CloseIdle() {
 			t.Error("a link with a waiting goroutine is detached")
 		}
 		a.Wait(-1)
@@ -440,7 +440,7 @@ func detach(t *testing.T, l *Link) {
 	t.Helper()
 	soon(t, "the end of an idle connection", func() {
 		for !l.IsPending() {
-			l.Detach()
+			l.CloseIdle()
 			time.Sleep(time.Millisecond)
 		}
 	})

@@ -168,7 +168,7 @@ func recallAtEveryMoment(t *testing.T, calls *int) {
 			t.Errorf("after %d bytes: the payload of the next transfer differs", pass)
 		}
 		soon(t, "Ungrant", func() { b.Ungrant(s) })
-		got := s.got
+		got := s.next.at
 		if want := filler(size, 1); !bytes.Equal(first.mem[:got], want[:got]) {
 			t.Errorf("after %d bytes: the first %d bytes of the payload differ", pass, got)
 		}

@@ -296,8 +296,6 @@ func (l *Link) readReply(t wire.Type, b []byte) error {
 		return handle(l, b, wire.ParseOfferRefuse, Handler.OfferRefuse)
 	case wire.TypeKey:
 		return handle(l, b, wire.ParseKey, func(_ Handler, l *Link, k wire.Key) { l.exchange().bulk.addKey(k) })
-	}
-	switch t {
 	case wire.TypeAck:
 		return fails(l, b, wire.ParseAck, (*Link).acknowledged)
 	case wire.TypeFinished:

@@ -49,7 +49,7 @@ func TestRelease(t *testing.T) {
 		}
 		loads := []*load{send(p.a, p.b, 3<<20, round), send(p.b, p.a, 3<<20, round)}
 		<-began
-		if p.a.Detach() {
+		if p.a.CloseIdle() {
 			t.Fatal("a link with a waiting goroutine is detached")
 		}
 		var both sync.WaitGroup // A late call would release the next connection.
@@ -135,7 +135,7 @@ func TestBothSidesCountTheSameFrames(t *testing.T) {
 		wire.TypeLeaving:  func(l *Link) { l.Leaving(wire.Leaving{}) },
 		wire.TypeBeat:     (*Link).Beat,
 		wire.TypeAck:      (*Link).acknowledge,
-		wire.TypeIdle:     func(l *Link) { l.Detach() },
+		wire.TypeIdle:     func(l *Link) { l.CloseIdle() },
 		wire.TypeFinished: func(l *Link) {}, // TestRelease sends segments, and the peer reports their grants.
 	}
 	p := newKeptPair(t)

@@ -132,9 +132,8 @@ func (b *flow) written(f wire.Written) error {
 	isShared := s.remote != nil
 	if isShared {
 		if s.Landing != nil {
-			s.Landing.Drop(s.At+s.got, f.Length)
+			s.Landing.Drop(s.At+s.next.at, f.Length)
 		}
-		s.got += f.Length
 		s.next.advance(f.Length)
 		b.link.exchange().bulked.Add(uint64(f.Length))
 	}

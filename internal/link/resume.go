@@ -9,8 +9,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// resume returns what this side of a pending link has received, for a connection.
-func (a *attachment) resume() wire.Resume {
+// received returns what this side of a pending link has received, for a connection.
+func (a *attachment) received() wire.Resume {
 	x := a.link.exchange()
 	a.link.ending.Lock()
 	r := x.session.State(a.claim)

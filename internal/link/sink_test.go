@@ -30,7 +30,7 @@ func TestSinkTakesAnyPieces(t *testing.T) {
 					s.take(rest[:n])
 					rest = rest[n:]
 				}
-				if !bytes.Equal(s.Dst, want) || s.got != len(payload) || s.part != 0 {
+				if !bytes.Equal(s.Dst, want) || s.next.at != len(payload) || s.part != 0 {
 					t.Fatalf("pieces of %d and then %d bytes, left %t: got %v, want %v", first, then, left, s.Dst, want)
 				}
 			}

@@ -59,7 +59,7 @@ func (l *Link) Connections() int {
 	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	n := x.session.Lost()
+	n := x.session.Ended()
 	if !l.IsPending() {
 		n++
 	}

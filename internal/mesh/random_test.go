@@ -220,7 +220,7 @@ func (w *randomWorld) disturb() {
 			x.Disconnect()
 			y.Disconnect()
 		case 3:
-			x.Detach()
+			x.CloseIdle()
 		case 4:
 			x.Need(link.Waiting)
 		case 5:

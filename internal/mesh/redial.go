@@ -157,7 +157,7 @@ func (m *Mesh) closeIdle() {
 			if old, ok := known[l]; ok && old.heard == x.heard && old.sent == x.sent {
 				x.since = old.since
 			}
-			if now.Sub(x.since) < m.cfg.IdleTimeout || !l.Detach() {
+			if now.Sub(x.since) < m.cfg.IdleTimeout || !l.CloseIdle() {
 				next[l] = x
 			}
 		}

@@ -32,7 +32,7 @@
 //	uses the connection: a beat       ------->   uses the connection
 //	frames from the positions         <------>   frames from the positions
 //
-// A side states its positions while it uses no connection, and none of its readers runs. A [Claim] notes how many connections the link had lost at
+// A side states its positions while it uses no connection, and none of its readers runs. A [Claim] notes how many connections of the link had ended at
 // that time: if the link has used another one since, the claim is old, and its connection is not used. So two connections never fill
 // one sink, and old positions are never used, whatever the other side does.
 //
@@ -49,7 +49,7 @@
 //
 // A link has a name on each side: the process, and the number of the link there. The first connection binds the name of the
 // peer. Another name means that the peer has ended its link, and begun a later one. A side without the link, or with a later one, answers the
-// proposal for a link that has ended by a Resume without a name ([Session.HasEnded]).
+// proposal for a link that has ended by a Resume without a name ([Session.IsForEarlier]).
 //
 // # Races
 //

@@ -277,7 +277,7 @@ func (w *world) do(s step) bool {
 			}
 		}
 		l.at, l.halting = nil, false
-		l.session.Lose()
+		l.session.End()
 	case stepAck:
 		l.ack(at)
 	case stepBeat:
@@ -356,7 +356,7 @@ func (w *world) recall(l *link, t *Transfer) {
 		w.failf("a transfer that is not delivered was not there")
 	}
 	l.active = slices.DeleteFunc(l.active, func(other *Transfer) bool { return other == t })
-	if s := w.truth[l.session.Peer].sinks[t.Grant()]; s != nil {
+	if s := w.truth[l.session.Peer].sinks[t.grant]; s != nil {
 		s.recalled = true
 	}
 }
@@ -367,11 +367,11 @@ func (w *world) segment(l *link, e *end, pipe int) {
 	*t.Of.(*usage) = usage{e, pipe}
 	offset, n := t.Next(1 + w.upTo(3))
 	b := append(make([]byte, 0, segmentHeader+n), frameSegment)
-	b = binary.LittleEndian.AppendUint64(b, t.Grant())
+	b = binary.LittleEndian.AppendUint64(b, t.grant)
 	b = binary.LittleEndian.AppendUint64(b, uint64(offset))
 	b = append(b, byte(n))
 	for i := range n {
-		b = append(b, payload(t.Grant(), offset+i))
+		b = append(b, payload(t.grant, offset+i))
 	}
 	w.put(e, pipe, b)
 	e.bulk[pipe], e.wrote[pipe] = t, n

@@ -399,8 +399,8 @@ func (w *world) delivered(l *link, t *Transfer) {
 	if peer.ended {
 		return
 	}
-	if s := peer.sinks[t.Grant()]; !s.filled && !s.withdrawn {
-		w.failf("grant %d of %v is delivered after %d of %d bytes", t.Grant(), l.session.Peer, s.Got(), len(s.writes))
+	if s := peer.sinks[t.grant]; !s.filled && !s.withdrawn {
+		w.failf("grant %d of %v is delivered after %d of %d bytes", t.grant, l.session.Peer, s.Got(), len(s.writes))
 	}
 }
 

@@ -24,7 +24,7 @@ type Session struct {
 	Self, Peer wire.LinkID // Peer is zero before the first connection
 
 	newest    uint64 // the largest number of the peer for a connection that was used
-	lost      uint32 // number of connections that have ended
+	ended     uint32 // number of connections that have ended
 	inUse     bool   // a connection is being attached, or works
 	proposing bool
 	answering bool // a connection of the peer was accepted, and is not confirmed yet
@@ -33,7 +33,7 @@ type Session struct {
 // A Claim belongs to a connection that is proposed or accepted. A connection that is used meanwhile makes it old.
 type Claim struct {
 	number uint64 // see wire.Resume.Number
-	lost   uint32 // Session.lost at that time
+	ended  uint32 // Session.ended at that time
 }
 
 // Begin begins the proposal of a connection by this side, or the acceptance of one of the peer, with a number that is larger than all
@@ -42,7 +42,7 @@ func (s *Session) Begin(accepts bool, number uint64) (Claim, error) {
 	switch {
 	case s.inUse, s.answering && accepts:
 		return Claim{}, ErrConnected
-	case s.answering: // The number would be larger than that of the acceptance, although the counts may be older.
+	case s.answering: // Its number would be larger than that of the acceptance, and the peer would take it for newer.
 		return Claim{}, ErrAnswering
 	case s.proposing && !accepts: // The peer takes a larger number for the end of earlier proposals.
 		return Claim{}, ErrProposing
@@ -52,7 +52,7 @@ func (s *Session) Begin(accepts bool, number uint64) (Claim, error) {
 	} else {
 		s.proposing = true
 	}
-	return Claim{number, s.lost}, nil
+	return Claim{number, s.ended}, nil
 }
 
 // GiveUp ends what Begin has begun, whether the connection is used or not.
@@ -69,8 +69,8 @@ func (s *Session) State(c Claim) wire.Resume {
 	return wire.Resume{Number: c.number, From: s.Self, To: s.Peer}
 }
 
-// HasEnded reports whether the peer proposes a connection for an earlier link of this process.
-func (s *Session) HasEnded(theirs *wire.Resume) bool {
+// IsForEarlier reports whether the peer proposes a connection for an earlier link of this process.
+func (s *Session) IsForEarlier(theirs *wire.Resume) bool {
 	return theirs.To.Process == s.Self.Process && theirs.To != s.Self
 }
 
@@ -98,7 +98,7 @@ func (s *Session) Bind(c Claim) error {
 	switch {
 	case s.inUse:
 		return ErrConnected
-	case s.lost != c.lost:
+	case s.ended != c.ended:
 		return ErrOld
 	}
 	s.inUse = true
@@ -113,14 +113,14 @@ func (s *Session) Use(theirs *wire.Resume) {
 	s.inUse, s.newest, s.Peer = true, max(s.newest, theirs.Number), cmp.Or(theirs.From, s.Peer)
 }
 
-// Lose notes that the connection in use has ended, and that no reader or writer uses it any more.
-func (s *Session) Lose() {
+// End notes that the connection in use has ended, and that no reader or writer uses it any more.
+func (s *Session) End() {
 	s.inUse = false
-	s.lost++
+	s.ended++
 }
 
 // InUse reports whether a connection is being attached, or works.
 func (s *Session) InUse() bool { return s.inUse }
 
-// Lost returns the number of connections that have ended.
-func (s *Session) Lost() int { return int(s.lost) }
+// Ended returns the number of connections that have ended.
+func (s *Session) Ended() int { return int(s.ended) }

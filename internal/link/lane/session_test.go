@@ -50,12 +50,12 @@ func TestClaimIsOld(t *testing.T) {
 		t.Errorf("beside the connection in use: %v, want %v", err, ErrConnected)
 	}
 	s.Use(&wire.Resume{Number: 7, From: wire.LinkID{Process: 2, Link: 1}})
-	s.Lose()
+	s.End()
 	if err := s.Bind(first); err != ErrOld {
 		t.Errorf("after the end of another connection: %v, want %v", err, ErrOld)
 	}
-	if s.Lost() != 1 || s.InUse() {
-		t.Errorf("%d connections have ended, want 1; one is in use: %v", s.Lost(), s.InUse())
+	if s.Ended() != 1 || s.InUse() {
+		t.Errorf("%d connections have ended, want 1; one is in use: %v", s.Ended(), s.InUse())
 	}
 }
 
@@ -68,7 +68,7 @@ func TestCheck(t *testing.T) {
 		theirs       wire.Resume
 		ended, lost  bool
 		want         string
-		isOld, isFor bool // ErrOld; HasEnded
+		isOld, isFor bool // ErrOld; IsForEarlier
 	}{
 		"the peer":                     {theirs: wire.Resume{Number: 8, From: peer, To: self}, lost: true},
 		"the peer, before":             {theirs: wire.Resume{Number: 6, From: peer, To: self}, isOld: true},
@@ -85,7 +85,7 @@ func TestCheck(t *testing.T) {
 		if got := s.IsLost(&test.theirs); got != test.lost {
 			t.Errorf("%s: the connection is lost: %v, want %v", name, got, test.lost)
 		}
-		if got := s.HasEnded(&test.theirs); got != test.isFor {
+		if got := s.IsForEarlier(&test.theirs); got != test.isFor {
 			t.Errorf("%s: for an earlier link: %v, want %v", name, got, test.isFor)
 		}
 	}

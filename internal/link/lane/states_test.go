@@ -42,7 +42,7 @@ func (w *world) key(seed maphash.Seed) uint64 {
 	for _, p := range w.conns {
 		flag(p.cut)
 		for _, e := range p.ends {
-			num(int(e.phase), int(e.claim.number), int(e.claim.lost))
+			num(int(e.phase), int(e.claim.number), int(e.claim.ended))
 			if e.phase == arrived || e.phase == accepted {
 				bytes(appendOpening(nil, &e.theirs))
 			}
@@ -66,7 +66,7 @@ func (w *world) key(seed maphash.Seed) uint64 {
 		id(s.Self)
 		id(s.Peer)
 		id(l.truth.handler)
-		num(int(s.newest), int(s.lost), place(l.at))
+		num(int(s.newest), int(s.ended), place(l.at))
 		flag(s.inUse, s.proposing, s.answering, l.halting)
 		h := &l.lanes[1]
 		o := &h.out

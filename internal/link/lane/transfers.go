@@ -18,9 +18,6 @@ type Transfer struct {
 	begun int // the end of all bytes that a connection was given
 }
 
-// Grant returns the number of the grant.
-func (t *Transfer) Grant() uint64 { return t.grant }
-
 // Size returns the length of the payload.
 func (t *Transfer) Size() int { return t.size }
 
