@@ -26,6 +26,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -38,6 +39,9 @@ var (
 	// ErrPeerGone reports that the process or the host of the peer has ended, or
 	// can no longer be reached.
 	ErrPeerGone = errors.New("transport: peer is gone")
+	// ErrStalled reports that the network does not deliver the bytes of the conn. The
+	// process of the peer may live, and be reached by another conn.
+	ErrStalled = fmt.Errorf("%w: the connection has stalled", ErrPeerGone)
 	// ErrBusy reports that the host of the peer answers but accepts no further
 	// connection at present. Dial again after a pause.
 	ErrBusy = errors.New("transport: peer is busy")

@@ -30,8 +30,10 @@ type Conn struct {
 
 	unauthenticated *unauthenticated // non-nil for an accepted peer without identity
 
-	watching atomic.Bool
-	read     atomic.Int64 // bytes read from pipes
+	watching  atomic.Bool
+	suspected atomic.Bool // examine runs
+	stall     stallClock
+	read      atomic.Int64 // bytes read from pipes
 
 	mu      sync.Mutex
 	ended   bool       // cleanUp has run

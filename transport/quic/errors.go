@@ -21,6 +21,7 @@ const (
 	codeRefused quicgo.ApplicationErrorCode = 2 // the identity was refused
 	codeBusy    quicgo.ApplicationErrorCode = 3 // too many connections are not accepted or not authenticated
 	codeLeft    quicgo.ApplicationErrorCode = 4 // the peer has closed, as its watch reports
+	codeStalled quicgo.ApplicationErrorCode = 5 // packets do not arrive, and the process of the peer lives
 )
 
 // endError returns the error of package transport for the end of a connection.
@@ -48,6 +49,8 @@ func closeReason(err *quicgo.ApplicationError) error {
 		return fmt.Errorf("%w: it counts this side as gone: %s", transport.ErrPeerGone, wire.Escape(err.ErrorMessage))
 	case code == codeGone:
 		kind = transport.ErrPeerGone
+	case code == codeStalled && !err.Remote:
+		kind = transport.ErrStalled
 	case code == codeLeft, err.Remote:
 		kind = transport.ErrPeerClosed
 	default:
@@ -62,10 +65,10 @@ func closeReason(err *quicgo.ApplicationError) error {
 	return fmt.Errorf("%w: %s", kind, wire.Escape(err.ErrorMessage))
 }
 
-// closedHere reports whether this side has closed the connection in order.
+// closedHere reports whether this side has closed the connection: its process lives.
 func closedHere(err error) bool {
 	app, ok := errors.AsType[*quicgo.ApplicationError](err)
-	return ok && !app.Remote && app.ErrorCode == codeClosed
+	return ok && !app.Remote && (app.ErrorCode == codeClosed || app.ErrorCode == codeStalled)
 }
 
 // pipeError returns the error of package transport for a failed call of a pipe.

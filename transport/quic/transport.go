@@ -86,6 +86,9 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 	}
 	t.ln = ln
 	e.transport = t
+	if e.watch != nil {
+		t.loop.Go(t.monitor)
+	}
 	return t, nil
 }
 

@@ -120,6 +120,7 @@ const (
 	answerRefused               // the port is closed
 	answerCut                   // closed without an answer, as a dying process does: ask again
 	answerSilent                // no answer
+	answerNowhere               // no answer of the kernel either
 )
 
 // ask asks the peer's address about this connection. With askStay it returns the open TCP
@@ -133,6 +134,8 @@ func (c *Conn) ask(want byte) (answer, net.Conn) {
 	switch {
 	case refused(err):
 		return answerRefused, nil
+	case os.IsTimeout(err):
+		return answerNowhere, nil
 	case err != nil:
 		c.end.watch.files.Note(err)
 		return answerSilent, nil
@@ -285,7 +288,7 @@ func (c *Conn) checkPeer() {
 		case answerRefused, answerUnknown:
 			c.declareGone(got)
 			return
-		case answerKnown, answerSilent:
+		case answerKnown, answerSilent, answerNowhere:
 			return
 		}
 		if !c.sleep(cutPause) {
