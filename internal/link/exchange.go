@@ -62,8 +62,10 @@ type exchange struct {
 	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
 	// Link.ending guards the fields below; see wire.Resume.
-	binding transport.Conn // of the attachment that is being made
-	session lane.Session
+	binding  transport.Conn // of the attachment that is being made
+	session  lane.Session
+	began    waiting  // at the beginning of the latest connection
+	delivery Delivery // of the one before
 }
 
 // exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.

@@ -46,7 +46,10 @@ func (a *attachment) resumeLocked(r *wire.Resume) (delivered []*Transfer, err er
 	if err := x.data.resume(r.Received[wire.Data]); err != nil {
 		return nil, err
 	}
-	return x.bulk.resume(r)
+	if delivered, err = x.bulk.resume(r); err == nil {
+		x.noteDelivery(r)
+	}
+	return delivered, err
 }
 
 // readResume reads the Resume behind a preamble. Without one it is zero.

@@ -36,12 +36,18 @@ func (m *Mesh) accept(p *Path) {
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			m.answer(&route{path: p, conn: c, peer: id}, m.linkTo(id))
-		case p.Bulk && !m.carries(p, m.node(slot)):
+		case p.Bulk && !m.carries(p, m.node(slot)) && !m.isLastResort(slot):
 			m.bulk.put(id, c)
 		default:
 			m.startAccepting(&route{path: p, conn: c, peer: id}, slot)
 		}
 	}
+}
+
+// isLastResort reports whether an accepted connection for bulk carries all lanes: that of the link broke, and the peer has made no other one.
+func (m *Mesh) isLastResort(slot int) bool {
+	p := m.peer(slot)
+	return p.broken != nil && p.isPending() && p.accepting == 0
 }
 
 // relayedProposal is the longest time that a connection through relays waits for the proposal of the peer while the link has another one.

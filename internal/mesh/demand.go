@@ -44,6 +44,7 @@ const (
 var (
 	errNotPending = errors.New("mesh: the link is no longer pending")
 	errReplaced   = errors.New("mesh: another connection was made since")
+	errFruitless  = errors.New("mesh: the last connections over this path have delivered nothing")
 	errUnproposed = errors.New("mesh: the peer has not proposed the connection in time")
 )
 
@@ -276,6 +277,9 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 	} else {
 		err = l.Accept(ctx, r.conn, cfg, func() error {
 			settled = l.Settled() // An earlier connection that the peer has lost has ended by now.
+			if m.declines(slot, r) {
+				return errFruitless
+			}
 			if r.unproposed != nil && !r.unproposed.Stop() {
 				return errUnproposed
 			}
@@ -376,7 +380,12 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	case !connected || p.link != l:
 	case l.Conn() == r.conn:
 		p.explain(r)
-		p.route, p.broken, p.processEnded = r, nil, nil
+		p.route, p.broken, p.processEnded, p.declined = r, nil, nil, 0
+		if err := p.noteDelivery(r, l.LastDelivery(), m.cfg.HeartbeatTimeout); err != nil {
+			l.Fail(err)
+		} else if p.isFruitless() && r.bulk != nil {
+			l.Disconnect()
+		}
 	default: // It has broken, and another one may be in use.
 		p.noteFailure(r, r.conn.Err())
 	}

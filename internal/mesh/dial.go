@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -125,6 +126,16 @@ type pathFailure struct {
 	err  error
 }
 
+func (f *pathFailure) host() string { return hostOf(f.addr) }
+
+// hostOf returns the host of an address, which may have no port.
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
+}
+
 // why returns the reason for not taking the path.
 func (f pathFailure) why() string {
 	return f.path.name() + ": " + strings.TrimPrefix(f.err.Error(), f.path.name()+": ")
@@ -179,19 +190,21 @@ func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
 	return nil, cmp.Or(remoteErr, localErr, d.noCommonPath())
 }
 
-// choices returns the indexes of the paths to the node in the order of preference. The one whose connection broke is last.
+// choices returns the indexes of the paths to the node in the order of preference. Those whose connections broke are last, and behind them, while a
+// connection is replaced, that for bulk.
 func (d *dialing) choices() (list []int) {
-	var failed []int
+	var last []int
 	for i := range d.mesh.cfg.Paths {
 		switch p := &d.mesh.cfg.Paths[i]; {
-		case !d.mesh.carries(p, d.node):
-		case d.peer.failed != nil && d.peer.failed.path == p:
-			failed = append(failed, i)
-		default:
+		case d.mesh.carries(p, d.node):
 			list = append(list, i)
+		case d.peer.broken != nil && p.Whole && p.isOf(d.node) && d.mesh.isNear(d.node.ID):
+			last = append(last, i)
 		}
 	}
-	return append(list, failed...)
+	failures := func(i int) int { p := &d.mesh.cfg.Paths[i]; return d.peer.failures(p, d.mesh.addrs(p, d.node)...) }
+	slices.SortStableFunc(list, func(i, k int) int { return cmp.Compare(failures(i), failures(k)) })
+	return append(list, last...)
 }
 
 // noCommonPath returns the error for a node that shares no path with this one.
@@ -228,6 +241,9 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c trans
 		limit = d.mesh.answerTimeout()
 	}
 	addrs := d.mesh.addrs(p, d.node)
+	if d.peer.isFruitless() {
+		slices.SortStableFunc(addrs, func(a, b string) int { return cmp.Compare(d.peer.failures(p, a), d.peer.failures(p, b)) })
+	}
 	tries, delays := addrs, []time.Duration(nil)
 	if d.peer.broken != nil && len(addrs) > 0 {
 		tries = slices.Repeat(addrs, brokenDials)
@@ -332,6 +348,10 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 // dialBulk dials the path for bulk, beginning with the address at which the node has answered on
 // the main path. It returns nil if the node does not answer. Operations may wait while a connection is replaced, so that it is given less time.
 func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport.Conn {
+	if d.peer.isFruitless() {
+		d.whyNot[p] = p.name() + ": the last connections have delivered nothing"
+		return nil
+	}
 	addrs := slices.Clone(d.mesh.addrs(p, d.node))
 	if i := slices.Index(addrs, first); i > 0 {
 		addrs[0], addrs[i] = addrs[i], addrs[0]

@@ -2,12 +2,15 @@ package mesh
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -28,13 +31,16 @@ type peer struct {
 	left         bool // the peer forwards nothing any more: it has left, or was gone when this node began to close
 	delivered    bool // the peer leaves, and its peers have read all of its data; it may still relay
 
-	broken   error        // why the last connection of the pending link ended; nil if it has not, or is replaced
-	failed   *pathFailure // of the last connection between hosts that broke: its path is tried last; nil if none broke
-	cutOff   time.Time    // since then the peer is a neighbor that is linked through relays that have all ended
-	proposal *route       // a connection that is being negotiated for the pending link, or nil
-	report   error        // the first report of another node since the peer was linked
-	reason   *nodeError   // the last error that the peer has reported, or nil
-	loss     *LossError   // the last loss of the peer, or nil
+	broken     error         // why the last connection of the pending link ended; nil if it has not, or is replaced
+	failed     []pathFailure // of connections between hosts that broke, the latest one of each path and host; does not change in place
+	fruitless  int           // connections in a row that have delivered nothing of what waited
+	declined   int           // proposals of the peer since the link broke
+	stuckSince time.Time     // the first of them has ended
+	cutOff     time.Time     // since then the peer is a neighbor that is linked through relays that have all ended
+	proposal   *route        // a connection that is being negotiated for the pending link, or nil
+	report     error         // the first report of another node since the peer was linked
+	reason     *nodeError    // the last error that the peer has reported, or nil
+	loss       *LossError    // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.
@@ -48,14 +54,72 @@ func newPeer(n *membership.Node, rank int) peer {
 // noteFailure notes that the connection of a route, which may be nil, has broken.
 func (p *peer) noteFailure(r *route, err error) {
 	if r != nil && r.path != nil && !r.path.isLocal() && !r.path.Relay && !errors.Is(err, transport.ErrPeerClosed) {
-		p.failed = &pathFailure{path: r.path, err: err}
+		f := pathFailure{r.path, r.conn.RemoteAddr(), err}
+		p.failed = append(slices.DeleteFunc(slices.Clone(p.failed), func(g pathFailure) bool { return g.path == f.path && g.host() == f.host() }), f)
 	}
+}
+
+// failures returns how recently a path has failed, at one of the addresses: the larger the later. It is 0 if it has not.
+func (p *peer) failures(path *Path, addrs ...string) int {
+	for i, f := range slices.Backward(p.failed) {
+		if f.path == path && slices.ContainsFunc(addrs, func(a string) bool { return hostOf(a) == f.host() }) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// fruitlessMax is the number of connections in a row without any delivery after which a link uses another address, and no separate connection for bulk: the
+// network may drop long packets alone, and pass handshakes and heartbeats.
+const fruitlessMax = 2
+
+// declinedMax bounds the proposals that a node declines for another path: the peer repeats them within less than answerTimeout.
+const declinedMax = 3
+
+// isFruitless reports whether the last fruitlessMax connections have delivered nothing.
+func (p *peer) isFruitless() bool { return p.fruitless >= fruitlessMax }
+
+// declines reports whether this node declines the proposal of the peer over the path that has failed last, since it tries others first. The peer
+// may have noticed other failures, so this ends.
+func (m *Mesh) declines(slot int, r *route) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := &m.peers[slot]
+	if n := len(p.failed); n == 0 || !p.isFruitless() || p.failures(r.path, r.conn.RemoteAddr()) < n || p.declined == declinedMax {
+		return false
+	}
+	p.declined++
+	return true
+}
+
+// noteDelivery notes what the connection before that of a route has delivered. The error ends the link: for limit, no connection has delivered anything.
+func (p *peer) noteDelivery(r *route, d link.Delivery, limit time.Duration) error {
+	switch {
+	case !d.Waited || r.isRelayed():
+		return nil
+	case d.Stuck == 0:
+		p.fruitless = 0
+		return nil
+	case p.fruitless == 0:
+		p.stuckSince = time.Now()
+	}
+	p.fruitless++
+	still, over := time.Since(p.stuckSince), r.path
+	if !p.isFruitless() || limit <= 0 || still < limit {
+		return nil
+	}
+	if d.Lane != wire.Control && r.bulk != nil {
+		over = r.bulk
+	}
+	return fmt.Errorf("%w: %d connections in a row, the last one over %s to %s, have delivered none of %d bytes for %v, although the node accepts connections; "+
+		"the network may drop long packets: compare the MTU of both hosts with that of the network between them",
+		transport.ErrPeerGone, p.fruitless, over.name(), r.conn.RemoteAddr(), d.Stuck, still.Round(time.Millisecond))
 }
 
 // explain makes the failure of the last connection the reason for a route over another path.
 func (p *peer) explain(r *route) {
-	if f := p.failed; f != nil && f.path != r.path {
-		r.why = f.why()
+	if n := len(p.failed); n > 0 && p.failed[n-1].path != r.path {
+		r.why = p.failed[n-1].why()
 	}
 }
 

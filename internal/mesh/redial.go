@@ -54,7 +54,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		return link.NoPurpose, false
 	case isMemory && !(isClosed && m.cfg.Relay != nil): // The process has ended, or closes this link alone: in a full topology nothing replaces it.
 		return link.NoPurpose, false
-	case !isRelayed && !isClosed && m.refusing(*p.node) == nil: // The process has ended, or was silent for too long.
+	case !isRelayed && !isClosed && !errors.Is(err, transport.ErrStalled) && m.refusing(*p.node) == nil: // The process has ended, or was silent for too long.
 		return link.NoPurpose, false
 	}
 	p.noteFailure(p.route, err)
@@ -97,7 +97,8 @@ func (m *Mesh) refusal(ctx context.Context, n membership.Node) (reason error) {
 					c.Close()
 					return nil
 				}
-				if ctx.Err() != nil || isUnanswered(err) {
+				// The dial may notice the deadline before ctx does.
+				if end, ok := ctx.Deadline(); ctx.Err() != nil || ok && !time.Now().Before(end) || isUnanswered(err) {
 					return nil //nolint:nilerr // It does not answer, which is no refusal.
 				}
 				if reason = err; !isBrokenHandshake(err) {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -249,20 +250,70 @@ func TestStatusNamesLink(t *testing.T) {
 	mustSucceed(t, awaitAll(c.ranks, running))
 }
 
-// TestPathDies: the network drops all TCP packets of a rank for good, and the connections of its links move to QUIC. No operation ends.
+// dropFrom has a host drop the packets of another one that match a filter of nft, or all if it is empty.
+func (c *cluster) dropFrom(at, from int, filter string) {
+	c.t.Helper()
+	var rules strings.Builder
+	for addr, family := range map[netip.Addr]string{c.hosts[from].v4: "ip", c.hosts[from].v6: "ip6"} {
+		if addr.IsValid() && (filter == "" || !strings.HasPrefix(filter, "ip ") || family == "ip") {
+			fmt.Fprintln(&rules, family, "saddr", addr, filter, "drop")
+		}
+	}
+	_, err := c.hosts[at].try("table inet nexar { chain in {\ntype filter hook input priority 0;\n"+rules.String()+"} }", "nft", "-f", "-")
+	require.Have(c.t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
+}
+
+// TestPathDies: the network drops all packets of a rank on a path for good, or all long ones, and the connections of its links move to another path.
+// No operation ends.
 func TestPathDies(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3, ipv4, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=tcp,quic"} })
+	for name, test := range map[string]struct {
+		transports string
+		have       family
+		filter     string
+	}{
+		"TCP":                      {"tcp,quic", ipv4, "meta l4proto tcp"},
+		"QUIC":                     {"tcp,quic", ipv4, "meta l4proto udp"},
+		"QUIC over IPv4":           {"quic", ipv4 | ipv6, "ip protocol udp"},
+		"IPv4":                     {"quic", ipv4 | ipv6, "ip protocol { tcp, udp }"},
+		"long packets of TCP":      {"tcp,quic", ipv4, "meta l4proto tcp meta length > 1300"},
+		"long packets over IPv4":   {"tcp", ipv4 | ipv6, "ip protocol tcp meta length > 1300"},
+		"long packets of all TCPs": {"tcp,quic", ipv4 | ipv6, "meta l4proto tcp meta length > 1300"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 3, test.have, func(*network, int) []string { return []string{"NEXAR_TRANSPORTS=" + test.transports} })
+			c.join()
+			mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}))
+			c.dropFrom(2, 1, test.filter)
+			began := time.Now()
+			mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}))
+			t.Logf("all-reduces took %v", time.Since(began))
+		})
+	}
+}
+
+// TestLongPacketsDropped: the network drops the long packets of a rank on its only path, and passes handshakes and heartbeats. Operations end with an error
+// that names the path and tells what to compare.
+func TestLongPacketsDropped(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, ipv4, func(*network, int) []string {
+		return []string{"NEXAR_TRANSPORTS=tcp", "NEXAR_HEARTBEAT_TIMEOUT_SECS=3"}
+	})
 	c.join()
-	mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}))
-	_, err := c.hosts[0].try(`table inet nexar {
-		chain in {
-			type filter hook input priority 0;
-			ip saddr `+c.hosts[1].v4.String()+` meta l4proto tcp drop
+	c.dropFrom(2, 1, "meta l4proto tcp meta length > 1300")
+	began, told := time.Now(), false
+	for rank, r := range runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}) {
+		if r.Failure == nil || !r.Failure.PeerFailed {
+			t.Errorf("rank %d: %v, want a failed peer", rank, r.Failure)
+			continue
 		}
-	}`, "nft", "-f", "-")
-	require.Have(t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
-	mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}))
+		t.Logf("rank %d after %v: %v", rank, time.Since(began), r.Failure.Text)
+		told = told || strings.Contains(r.Failure.Text, "connections in a row over tcp") && strings.Contains(r.Failure.Text, "compare the MTU")
+	}
+	if !told {
+		t.Error("no error names the path and the MTU")
+	}
 }
 
 // Loss does not delay the notice of a killed rank.

@@ -1,0 +1,50 @@
+package link
+
+import "github.com/nexar-go/nexar/internal/wire"
+
+// A Delivery is what the connection before the current one has delivered of the frames and payloads that waited for it.
+type Delivery struct {
+	Waited bool      // something waited for it
+	Stuck  int       // bytes that waited on Lane, of which none has arrived; 0 if some have on each lane
+	Lane   wire.Lane // if Stuck > 0
+}
+
+// A waiting is what waits on the lanes when a connection begins, and how far the peer has received.
+type waiting struct {
+	bytes    [wire.Lanes]int
+	received [wire.Lanes]uint64
+}
+
+// noteDelivery compares what the peer has received with the beginning of the connection before this one. [Link.ending] is held, and the lanes have
+// resumed.
+func (x *exchange) noteDelivery(r *wire.Resume) {
+	now := waiting{received: [...]uint64{r.Received[wire.Control], r.Received[wire.Data], r.Bulk}}
+	_, now.bytes[wire.Control] = x.control.position()
+	_, now.bytes[wire.Data] = x.data.position()
+	now.bytes[wire.Bulk] = x.bulk.missing()
+	var d Delivery
+	for lane, n := range x.began.bytes {
+		if d.Waited = d.Waited || n > 0; n > 0 && now.received[lane] == x.began.received[lane] {
+			d.Stuck, d.Lane = n, wire.Lane(lane)
+		}
+	}
+	x.began, x.delivery = now, d
+}
+
+// missing returns the number of bytes of granted payloads that the peer has not received.
+func (b *bulk) missing() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, t := range b.transfers.All() {
+		n += t.Size() - t.Sent()
+	}
+	return n
+}
+
+// LastDelivery returns the Delivery of the connection before the current one.
+func (l *Link) LastDelivery() Delivery {
+	x := l.exchange()
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	return x.delivery
+}
