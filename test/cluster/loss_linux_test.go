@@ -309,7 +309,7 @@ func TestLongPacketsDropped(t *testing.T) {
 			continue
 		}
 		t.Logf("rank %d after %v: %v", rank, time.Since(began), r.Failure.Text)
-		told = told || strings.Contains(r.Failure.Text, "connections in a row over tcp") && strings.Contains(r.Failure.Text, "compare the MTU")
+		told = told || strings.Contains(r.Failure.Text, "connections in a row, the last one over tcp") && strings.Contains(r.Failure.Text, "compare the MTU")
 	}
 	if !told {
 		t.Error("no error names the path and the MTU")
