@@ -245,7 +245,7 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c trans
 		slices.SortStableFunc(addrs, func(a, b string) int { return cmp.Compare(d.peer.failures(p, a), d.peer.failures(p, b)) })
 	}
 	tries, delays := addrs, []time.Duration(nil)
-	if d.peer.broken != nil && len(addrs) > 0 {
+	if d.peer.broken != nil && isLast && len(addrs) > 0 {
 		tries = slices.Repeat(addrs, brokenDials)
 		delays = append(slices.Repeat([]time.Duration{eyeballs.Delay}, len(addrs)-1), d.mesh.demandTimeout(1)/time.Duration(len(tries)))
 	}
