@@ -193,17 +193,19 @@ func (c *conn) dialSender(s *sender) {
 	case <-c.peerReady:
 	case <-c.ctx.Done():
 	}
-	b, first := c.sharedFor(s.id)
+	c.dialOrShare(s.id, func() *pipeSocket { return c.dialSenderAlone(s) })
+}
+
+// dialOrShare opens the socket of a pipe by dial, or proposes to share that of its partner.
+func (c *conn) dialOrShare(id uint32, dial func() *pipeSocket) {
+	b, first := c.sharedFor(id)
 	if first {
-		b.set(c.dialSenderAlone(s))
-		return
+		b.set(dial())
+	} else if ps := c.takeHalf(b); ps != nil {
+		c.propose(msgShare, id, ps)
+	} else {
+		dial()
 	}
-	ps := c.takeHalf(b)
-	if ps == nil {
-		c.dialSenderAlone(s)
-		return
-	}
-	c.propose(msgShare, s.id, ps)
 }
 
 // dialSenderAlone opens a new socket for a pipe of this side.
@@ -234,16 +236,7 @@ func (c *conn) handleWant(id uint32) error {
 	if err != nil {
 		return err
 	}
-	c.spawn(func() {
-		b, first := c.sharedFor(id)
-		if first {
-			b.set(c.dialReceiver(r))
-		} else if ps := c.takeHalf(b); ps != nil {
-			c.propose(msgShare, id, ps)
-		} else {
-			c.dialReceiver(r)
-		}
-	})
+	c.spawn(func() { c.dialOrShare(id, func() *pipeSocket { return c.dialReceiver(r) }) })
 	return nil
 }
 

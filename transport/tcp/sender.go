@@ -221,7 +221,7 @@ func (s *sender) releaseLocked() {
 	}
 }
 
-// flush sends unsent. If that fails, or a Write interrupts it, the Write retries, or returns the same error.
+// flush sends unsent. What a Write interrupts, that Write sends; after a failure the next Write fails too.
 func (s *sender) flush(done chan struct{}) {
 	defer close(done)
 	n, err := s.ps.socket.Write(s.unsent)
