@@ -109,6 +109,25 @@ func registerMapped(t *testing.T, c *conn) (memory []byte, reg transport.Registr
 	return m.Bytes(), reg
 }
 
+// registerExposed registers memory in place of that of a GPU.
+func registerExposed(t *testing.T, c *conn) (memory []byte, reg transport.Registration) {
+	t.Helper()
+	x, err := Expose(c.t, exposable(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reg, err = c.Register(x.Memory); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		reg.Deregister()
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x.Memory, reg
+}
+
 // wantFailed waits for the end of a conn, and fails the test unless its queue pair, or that of the peer, has failed for a reason with text.
 func wantFailed(t *testing.T, c *conn, text string) {
 	t.Helper()
@@ -123,7 +142,8 @@ func wantFailed(t *testing.T, c *conn, text string) {
 }
 
 // TestFailedQP: when the QP fails in the middle of streams in both directions, both conns end with an error that names the device and
-// the port. What has arrived is right. From then on nothing is written into memory, no memory is granted, and writes with old keys fail.
+// the port. What has arrived is right. From then on nothing is written into memory of the host or of a device, no memory is granted, and writes with old
+// keys fail.
 func TestFailedQP(t *testing.T) {
 	needDevice(t)
 	moments := 8
@@ -133,7 +153,11 @@ func TestFailedQP(t *testing.T) {
 	for at := range moments {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			a, b := connect(t, newBreakable(t, 2))
-			memory, reg := registerMapped(t, b)
+			register := registerMapped
+			if at%4 > 1 && fake != nil {
+				register = registerExposed
+			}
+			memory, reg := register(t, b)
 			g, err := reg.Grant(0, len(memory))
 			if err != nil {
 				t.Fatal(err)
