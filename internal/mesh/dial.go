@@ -222,13 +222,14 @@ func (d *dialing) noCommonPath() error {
 
 // dialLocal dials a path of this host.
 func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
-	c, addr, err := d.dialAddrs(ctx, p, d.mesh.addrs(p, d.node), localTimeout)
+	c, _, err := d.dialAddrs(ctx, p, d.mesh.addrs(p, d.node), localTimeout)
 	if err != nil {
-		d.notTaken(ctx, p, addr, err)
 		return nil, err
 	}
 	return &route{path: p, conn: c, why: "same host"}, nil
 }
+
+var errNoAddress = errors.New("it has no address that another host can reach")
 
 // dialRemote dials a path between hosts. It sets isFinal if there is no address, or if other
 // nodes answer at all of them. A path that is not the last one is given less time while a connection is replaced.
@@ -250,22 +251,16 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c trans
 		delays = append(slices.Repeat([]time.Duration{eyeballs.Delay}, len(addrs)-1), d.mesh.demandTimeout(1)/time.Duration(len(tries)))
 	}
 	c, addr, err = d.dialAddrs(ctx, p, tries, limit, delays...)
-	if len(addrs) == 0 {
-		err = errors.New("it has no address that another host can reach")
-	}
 	d.isFinal = len(addrs) == 0 || errors.Is(err, transport.ErrIdentity)
-	if err != nil {
-		d.notTaken(ctx, p, addr, err)
-	}
 	return c, addr, err
 }
 
 // dialAddrs dials addresses of the node, each for at most limit, until the node answers at one. The next one is dialed beside an
-// address without an answer, after the delays of [eyeballs.Race]. dialAddrs returns the address. The error is the last of the most significant ones: it is ErrIdentity only if
-// every address belongs to another node.
+// address without an answer, after the delays of [eyeballs.Race]. dialAddrs returns the address, or records why the path is not taken. The error is the
+// last of the most significant ones: it is ErrIdentity only if every address belongs to another node.
 func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit time.Duration, delays ...time.Duration) (c transport.Conn, addr string, err error) {
 	if len(addrs) == 0 {
-		return nil, "", nil
+		return nil, "", errNoAddress
 	}
 	r := eyeballs.Race[transport.Conn]{Discard: func(c transport.Conn) { c.Close() }, Delays: delays}
 	for _, addr := range addrs {
@@ -281,7 +276,10 @@ func (d *dialing) dialAddrs(ctx context.Context, p *Path, addrs []string, limit 
 			winner = i
 		}
 	}
-	return c, addrs[winner], errs[winner]
+	if err = errs[winner]; err != nil {
+		d.notTaken(ctx, p, addrs[winner], err)
+	}
+	return c, addrs[winner], err
 }
 
 // significance compares the errors of dials to addresses of one node: an answer says more than none, and that of another node says nothing.
@@ -360,10 +358,7 @@ func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport
 	if d.peer.broken != nil {
 		limit = d.mesh.answerTimeout()
 	}
-	c, addr, err := d.dialAddrs(ctx, p, addrs, limit)
-	if err != nil {
-		d.notTaken(ctx, p, addr, err)
-	}
+	c, _, _ := d.dialAddrs(ctx, p, addrs, limit)
 	return c
 }
 
