@@ -1,10 +1,10 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,25 +67,61 @@ func TestCreditOfCutMessages(t *testing.T) {
 	}
 }
 
-// TestNoClaimWithoutLasting: a message is not claimed if its connection, which shares memory, may be closed: it would be claimed again when
-// it is repeated.
-func TestNoClaimWithoutLasting(t *testing.T) {
-	for _, disconnects := range []bool{false, true} {
-		var claims atomic.Int32
-		got := make(chan struct{}, 1)
-		h := newHandler()
-		h.claim = func(*Link, wire.Message) (uint64, bool) { claims.Add(1); return 0, false }
-		h.message = func(wire.Message, []byte) { got <- struct{}{} }
-		ca, cb := conns(t)
-		var pumps sync.WaitGroup
-		t.Cleanup(pumps.Wait)
-		startWith(t, memoryConn{polledConn{cb, &pumps}}, h, Config{Disconnects: disconnects})
-		a := startWith(t, ca, newHandler(), Config{Disconnects: disconnects})
-		a.SendMessage(wire.Message{}, make([]byte, claimBytesMin))
-		soon(t, "the message", func() { <-got })
-		if isClaimed := claims.Load() > 0; isClaimed == disconnects {
-			t.Errorf("with Disconnects = %v: the message is claimed: %v, want %v", disconnects, isClaimed, !disconnects)
-		}
+// TestCutClaim: connections break within a claimed message. It is claimed once, and its sink gets all of it; without a sink it is discarded.
+// The next message is another one.
+func TestCutClaim(t *testing.T) {
+	for name, discards := range map[string]bool{"sink": false, "discarded": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPendingPair(t)
+			filled, got := make(chan struct{}, 1), make(chan int64, 1)
+			sink := &Sink{Dst: make([]byte, 1000), More: [][]byte{make([]byte, wire.PayloadMax-1000)}, Owner: owner(func(*Sink) { filled <- struct{}{} })}
+			var claims atomic.Int32
+			var begun atomic.Uint64
+			read, cuts := &p.b.exchange().read, 3
+			if discards { // These bytes are counted at the end of the message.
+				read, cuts = &begun, 1
+			}
+			p.hb.claim = func(l *Link, m wire.Message) (uint64, bool) {
+				begun.Add(wire.PayloadMax)
+				if claims.Add(1) > 1 || discards {
+					return 0, m.Tag == 1
+				}
+				return l.Claim(sink), true
+			}
+			p.hb.message = func(m wire.Message, _ []byte) { got <- m.Tag }
+			for tag := range int64(2) {
+				if !p.a.TakeCredit(wire.Messages, wire.PayloadMax) {
+					t.Fatal("no credit")
+				}
+				p.a.SendMessage(wire.Message{Tag: 1 + tag}, numbers(wire.PayloadMax))
+			}
+			for range cuts {
+				ca, cb := conns(t)
+				cut := &wrappedConn{Conn: ca, make: func(_ int, s transport.Sender) transport.Sender {
+					return cutSender{s, ca, read}
+				}}
+				if atA, atB := connect(t, p.a, p.b, cut, cb, admitAll); atA != nil || atB != nil {
+					t.Fatal(atA, atB)
+				}
+				p.awaitPending(t)
+			}
+			p.connect(t)
+			soon(t, "the next message", func() {
+				if tag := <-got; tag != 2 {
+					t.Errorf("message %d was not claimed, want 2", tag)
+				}
+			})
+			if n := claims.Load(); n != 2 {
+				t.Errorf("%d messages were claimed, want 2", n)
+			}
+			if discards {
+				return
+			}
+			soon(t, "the claimed message", func() { <-filled })
+			if !bytes.Equal(append(sink.Dst, sink.More[0]...), numbers(wire.PayloadMax)) {
+				t.Error("the payload of the claimed message differs")
+			}
+		})
 	}
 }
 

@@ -40,7 +40,7 @@ func (b *flow) claimed(claim uint64, n int) error {
 	if claim == 0 {
 		return nil
 	}
-	return b.of.check(wire.Segment{Grant: claim, Length: n}, b) // Only connections that last have claims: no claim is taken up again.
+	return b.of.check(wire.Segment{Grant: claim, Length: n}, b)
 }
 
 // A bulkReader handles the frames of a pipe of the bulk lane.
@@ -85,7 +85,7 @@ func (b *flow) more(r *reader) error {
 		if b.charged > 0 && !b.begun {
 			b.link.charge(wire.Messages, b.charged)
 			b.link.Consumed(wire.Messages, b.charged)
-			b.charged = 0
+			b.charged, b.link.exchange().isClaimed = 0, false
 		}
 		isOpen, isFull := false, false
 		if s != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A memoryConn has a MemorySharer and lasts, so that messages can be claimed.
+// A memoryConn has a MemorySharer and lasts.
 type memoryConn struct{ polledConn }
 
 func (memoryConn) Areas() (count, size int)                        { return 0, 0 }

@@ -43,6 +43,9 @@ type exchange struct {
 	grants  grants
 	claims  grants // for messages on the data lane
 
+	claim     uint64 // of the current message; the reader of the data lane uses it
+	isClaimed bool   // the current message is claimed
+
 	credit [wire.Classes]atomic.Int64 // for sending
 	unread [wire.Classes]atomic.Int64 // received, and the credit not returned
 	owed   [wire.Classes]atomic.Int64 // consumed, and the credit not returned

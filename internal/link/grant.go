@@ -190,6 +190,16 @@ func (g *grants) check(f wire.Segment, from *flow) error {
 	return nil
 }
 
+// restart makes the payload of a claim arrive from its beginning.
+func (g *grants) restart(id uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.find(id); s != nil {
+		s.next, s.from = cursor{}, nil
+		s.grant.Restart()
+	}
+}
+
 // hold marks the sink of a grant busy and returns it, or nil if the grant was withdrawn.
 func (g *grants) hold(id uint64) *Sink {
 	g.mu.Lock()

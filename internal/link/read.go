@@ -217,18 +217,19 @@ type dataReader struct {
 	message   wire.Message
 	onStep    func(p []byte)
 	onMessage func(p []byte)
-	flow      *flow // for claimed messages; nil if messages cannot be claimed
+	flow      *flow // for claimed messages
+	claimMin  int   // the length of the shortest message that may be claimed
 }
 
-// claimBytesMin is the length of the shortest message that may be claimed. For shorter ones
-// a copy takes less time.
+// claimBytesMin is the length of the shortest message that may be claimed in shared memory. For shorter ones
+// a copy takes less time, and over sockets for those shorter than four times that.
 const claimBytesMin = 8 << 10
 
 func newDataReader(a *attachment, p transport.Receiver) *dataReader {
 	l := a.link
-	d := &dataReader{link: l}
-	if a.first.lasts() && transport.CapabilitiesOf(p).Poller != nil {
-		d.flow = newFlow(l, &l.exchange().claims, p)
+	d := &dataReader{link: l, flow: newFlow(l, &l.exchange().claims, p), claimMin: 4 * claimBytesMin}
+	if a.first.lasts() {
+		d.claimMin = claimBytesMin
 	}
 	d.onStep = func(p []byte) {
 		l.charge(wire.Collectives, len(p))
@@ -273,13 +274,17 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 }
 
 // expectMessage reads the payload of the current message into the sink that claims it, or
-// passes it to the handler when it is complete.
+// passes it to the handler when it is complete. If the last connection has cut a claimed message, it is the current one.
 func (d *dataReader) expectMessage(r *reader) error {
-	n := d.message.Length
-	if d.flow != nil && n >= claimBytesMin {
-		if claim, ok := d.link.common.handler.Claim(d.link, d.message); ok {
-			return d.flow.claimed(claim, n)
-		}
+	x, n := d.link.exchange(), d.message.Length
+	switch {
+	case x.isClaimed:
+		x.claims.restart(x.claim)
+	case n >= d.claimMin:
+		x.claim, x.isClaimed = d.link.common.handler.Claim(d.link, d.message)
+	}
+	if x.isClaimed {
+		return d.flow.claimed(x.claim, n)
 	}
 	r.expect(n, d.onMessage)
 	return nil

@@ -22,6 +22,9 @@ func (g *Grant) ID() uint64 { return g.id }
 // Got returns the number of bytes that have arrived.
 func (g *Grant) Got() int { return g.got }
 
+// Restart says that the payload arrives from its beginning.
+func (g *Grant) Restart() { g.got = 0 }
+
 // Grants are the grants of one side, for payloads of the peer. A grant is open until it is filled or withdrawn.
 type Grants struct {
 	last uint64   // the number of the latest
