@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// stallAfter is the time without progress after which a link stalls.
+// stallAfter is the time without progress after which a stall of a link is counted, for those who watch. Transports end connections that stall.
 const stallAfter = time.Second
 
 // A stall is the time without progress of a link with waiting data.
