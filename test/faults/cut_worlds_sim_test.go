@@ -119,6 +119,9 @@ func TestCutWorlds(t *testing.T) {
 				w.run()
 			})
 		})
+		if w == nil { // -failfast
+			break
+		}
 		w.tally.worlds = 1
 		if !passed {
 			w.tally.failed = 1

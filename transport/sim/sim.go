@@ -238,7 +238,7 @@ type Cut struct {
 	From, To time.Duration
 }
 
-// CutAfter breaks conns at a byte. It is called again for another cut of the same direction.
+// CutAfter breaks conns at a byte. Cuts of one direction come one after the other.
 func (n *Network) CutAfter(from, to string, c Cut) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
