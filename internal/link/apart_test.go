@@ -449,7 +449,7 @@ func TestLateWriter(t *testing.T) {
 		second := &lateConn{Conn: sa, onOpen: func() {
 			close(opening)
 			<-open
-			p.a.at.Load().writers.Go(func() { <-written })
+			p.a.attached.Load().writers.Go(func() { <-written })
 		}}
 		go p.a.Accept(t.Context(), ca, Config{Await: func(context.Context) (transport.Conn, error) { return second, nil }}, admitAll)
 		go p.b.Connect(t.Context(), cb, Config{Bulk: sb})

@@ -99,7 +99,7 @@ func (a *attachment) startLocked(o openedLanes, first []byte, pipe transport.Rec
 		at = o.second
 		a.paths = append(a.paths, at)
 	}
-	l.at.Store(a)
+	l.attached.Store(a)
 	l.exchange().control.open(a.first, o.control, first)
 	if o.rest != nil {
 		a.open(at, o.rest)
@@ -194,7 +194,7 @@ func (a *attachment) detach() bool {
 	l.settled, l.broke = nil, err
 	x.session.End()
 	l.purpose.Store(uint32(NoPurpose))
-	l.at.Store(nil)
+	l.attached.Store(nil)
 	l.ending.Unlock()
 	l.renew(again)
 	return true

@@ -106,7 +106,7 @@ func (b *flow) more(r *reader) error {
 // does not know claims.
 func (b *flow) finish(grant uint64, s *Sink, isFull bool) {
 	var o *outbox
-	if b.of == &b.link.exchange().grants && !b.link.at.Load().first.lasts() {
+	if b.of == &b.link.exchange().grants && !b.link.attached.Load().first.lasts() {
 		o = b.link.replies()
 		o.addFinished(grant)
 	}

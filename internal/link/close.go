@@ -24,7 +24,7 @@ func (l *Link) Close(ctx context.Context) (delivered bool) {
 	l.ending.Unlock()
 	isSaid := false
 	for l.awaitConnection(ctx) {
-		a := l.at.Load()
+		a := l.attached.Load()
 		if a == nil {
 			continue
 		}
@@ -68,7 +68,7 @@ func (l *Link) sayBye() {
 	var y wire.Bye
 	x.data.post(y.Append) // The peer has read all transient frames when it has read this one.
 	y.Data, _ = x.data.position()
-	if a := l.at.Load(); a != nil && a.first.lasts() {
+	if a := l.attached.Load(); a != nil && a.first.lasts() {
 		y.Bulk = x.bulk.position()
 	}
 	x.control.post(y.Append)
@@ -90,7 +90,7 @@ func (l *Link) Abort() {
 // function. The peer ignores the request if it needs the connection. Nothing is lost: frames that are sent meanwhile wait for the next
 // connection. CloseIdle does not block.
 func (l *Link) CloseIdle() bool {
-	a := l.at.Load()
+	a := l.attached.Load()
 	if a == nil || !a.isIdle() {
 		return false
 	}
@@ -138,7 +138,7 @@ func (a *attachment) idlePeer(i wire.Idle) error {
 func (l *Link) Disconnect() bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	a := l.at.Load()
+	a := l.attached.Load()
 	releases := a != nil && !a.first.lasts() && l.common.detached != nil && !l.over && !a.shut
 	if releases {
 		a.released = true
@@ -182,7 +182,7 @@ func (a *attachment) noteRead() {
 // noteRead calls that of the current attachment.
 func (l *Link) noteRead() {
 	if l.exchange().goodbye.Load() != nil {
-		if a := l.at.Load(); a != nil {
+		if a := l.attached.Load(); a != nil {
 			a.noteRead()
 		}
 	}

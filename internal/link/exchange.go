@@ -73,7 +73,7 @@ type exchange struct {
 
 // exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.
 func (l *Link) exchange() *exchange {
-	if x := l.with.Load(); x != nil {
+	if x := l.exchanged.Load(); x != nil {
 		return x
 	}
 	return l.makeExchange()
@@ -82,7 +82,7 @@ func (l *Link) exchange() *exchange {
 func (l *Link) makeExchange() *exchange {
 	l.making.Lock()
 	defer l.making.Unlock()
-	if x := l.with.Load(); x != nil {
+	if x := l.exchanged.Load(); x != nil {
 		return x
 	}
 	x := new(exchange)
@@ -102,7 +102,7 @@ func (l *Link) makeExchange() *exchange {
 	if l.dropping {
 		x.close()
 	}
-	l.with.Store(x)
+	l.exchanged.Store(x)
 	return x
 }
 
@@ -117,7 +117,7 @@ func (x *exchange) close() {
 func (l *Link) dropFrames() {
 	l.making.Lock()
 	l.dropping, l.quiet = true, nil
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	l.making.Unlock()
 	if x != nil {
 		x.close()
@@ -134,13 +134,13 @@ func (l *Link) postQuiet(add func(b []byte) []byte) {
 
 // keepQuiet keeps a frame that needs no connection for the exchange to come. It reports false if there is an exchange, or no room.
 func (l *Link) keepQuiet(add func(b []byte) []byte) bool {
-	if l.with.Load() != nil {
+	if l.exchanged.Load() != nil {
 		return false
 	}
 	l.making.Lock()
 	defer l.making.Unlock()
 	switch {
-	case l.with.Load() != nil || len(l.quiet) > quietMax-wire.FrameSizeMax:
+	case l.exchanged.Load() != nil || len(l.quiet) > quietMax-wire.FrameSizeMax:
 		return false
 	case !l.dropping:
 		l.quiet = add(l.quiet)

@@ -159,9 +159,9 @@ type Link struct {
 	// Peer is Config.Peer.
 	Peer int
 
-	common *Common
-	at     atomic.Pointer[attachment] // nil as long as the link is pending
-	with   atomic.Pointer[exchange]   // nil as long as the link is unused; see Link.exchange
+	common    *Common
+	attached  atomic.Pointer[attachment] // nil as long as the link is pending
+	exchanged atomic.Pointer[exchange]   // nil as long as the link is unused; see Link.exchange
 
 	purpose  atomic.Uint32          // a Purpose; 0 before Common.need was called
 	waiters  atomic.Int32           // see Wait
@@ -258,18 +258,18 @@ func (l *Link) finishLocked() {
 
 // isRunningLocked reports whether an attachment is being made, or works, or the end of the link has begun.
 func (l *Link) isRunningLocked() bool {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	return l.stopping || x != nil && x.session.InUse()
 }
 
 // stopLocked lets the link end: an attachment ends it, or another goroutine if there is none.
 func (l *Link) stopLocked() {
 	l.finishLocked()
-	switch a := l.at.Load(); {
+	switch a := l.attached.Load(); {
 	case a != nil:
 		a.cancel()
 	case l.isRunningLocked(): // bind ends the link
-		if x := l.with.Load(); x != nil && x.binding != nil {
+		if x := l.exchanged.Load(); x != nil && x.binding != nil {
 			go x.binding.Close()
 		}
 	default:
@@ -290,7 +290,7 @@ func (l *Link) Fail(err error) {
 
 // path returns the first path, or nil if the link is pending.
 func (l *Link) path() *path {
-	if a := l.at.Load(); a != nil {
+	if a := l.attached.Load(); a != nil {
 		return a.first
 	}
 	return nil
@@ -332,7 +332,7 @@ func (l *Link) Processor() int {
 }
 
 func (l *Link) locator() transport.CPULocator {
-	a := l.at.Load()
+	a := l.attached.Load()
 	if a == nil {
 		return nil
 	}
@@ -409,14 +409,14 @@ func (l *Link) Err() error {
 func (l *Link) HasLeft() bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	a := l.at.Load()
+	a := l.attached.Load()
 	return l.hasLeft || a != nil && a.hasLeft
 }
 
 // Heard returns a number that grows with everything that arrives from the peer: each lane, each frame on
 // the control lane and each byte on the others.
 func (l *Link) Heard() uint64 {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	if x == nil {
 		return 0
 	}

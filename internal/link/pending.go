@@ -32,14 +32,14 @@ var (
 func (c *Common) NewPending(peer int) *Link { return &Link{Peer: peer, common: c} }
 
 // IsPending reports whether the link has no connection.
-func (l *Link) IsPending() bool { return l.at.Load() == nil }
+func (l *Link) IsPending() bool { return l.attached.Load() == nil }
 
 // IsUsed reports whether the link has, or had, a connection, or frames that need one. Other links are small.
-func (l *Link) IsUsed() bool { return l.with.Load() != nil }
+func (l *Link) IsUsed() bool { return l.exchanged.Load() != nil }
 
 // IsNeeded reports whether a pending link needs a connection because frames or transfers wait.
 func (l *Link) IsNeeded() bool {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	return x != nil && (x.data.needs() != NoPurpose || x.control.needs() != NoPurpose || !x.bulk.isIdle())
 }
 
@@ -208,7 +208,7 @@ func awaitEndOf(ctx context.Context, conn transport.Conn) {
 // ended. It returns an error if the proposal is older than the connection.
 func (l *Link) leaveLost(ctx context.Context, theirs *wire.Resume) error {
 	l.ending.Lock()
-	a := l.at.Load()
+	a := l.attached.Load()
 	isLost := a != nil && l.exchange().session.IsLost(theirs)
 	l.ending.Unlock()
 	switch {

@@ -36,7 +36,7 @@ const idleBulkPolls = 16
 // StartPolling begins inline polling with p, which must be zero.
 func (l *Link) StartPolling(p *Polling) {
 	l.pollings.Add(1)
-	p.link, p.of = l, l.at.Load()
+	p.link, p.of = l, l.attached.Load()
 	for i := range int(wire.Bulk) {
 		p.acquire(i)
 	}
@@ -163,7 +163,7 @@ func (p *Polling) Stop(soon bool) {
 
 // Unattend ends the attendance after Stop: arriving frames are handled immediately again.
 func (l *Link) Unattend() {
-	a := l.at.Load()
+	a := l.attached.Load()
 	if a == nil {
 		return
 	}
@@ -178,7 +178,7 @@ func (l *Link) Unattend() {
 // ReadLazy handles the frames on the control lane that the peer has sent without waking a goroutine of this node
 // ([Link.Beat]). It makes no system calls. Without shared memory it does nothing.
 func (l *Link) ReadLazy() {
-	a := l.at.Load()
+	a := l.attached.Load()
 	if a == nil || !l.memory() {
 		return
 	}

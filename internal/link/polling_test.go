@@ -180,7 +180,7 @@ func TestNoReadWhilePolling(t *testing.T) {
 	v := newPolled(t, false)
 	p := v.startPolling(t)
 	p.Stop(false)
-	r := v.b.at.Load().laneReaders[wire.Data].Load()
+	r := v.b.attached.Load().laneReaders[wire.Data].Load()
 	for !r.tryAcquire() {
 		runtime.Gosched()
 	}

@@ -41,7 +41,7 @@ func (l *Link) withdraw(g *remoteGrant) {
 // shareSink lets the peer write the payload of a grant into the memory of its sink, and sends the key on the
 // lane of o, if the connection of o can do that and prefers it. The grant itself is sent later on the same lane.
 func (l *Link) shareSink(o *outbox, id uint64) {
-	a := l.at.Load()
+	a := l.attached.Load()
 	if a == nil {
 		return
 	}
@@ -169,7 +169,7 @@ func (l *Link) SuitsRemote(memory []byte) bool {
 
 // payloadPath returns the path of the data and bulk lanes, or nil without one.
 func (l *Link) payloadPath() *path {
-	if a := l.at.Load(); a != nil {
+	if a := l.attached.Load(); a != nil {
 		return a.payloads.Load()
 	}
 	return nil

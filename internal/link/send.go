@@ -275,7 +275,7 @@ func (l *Link) pong(p wire.Ping) {
 // acknowledge tells the peer which frames were handled.
 func (l *Link) acknowledge() {
 	x := l.exchange()
-	if a := l.at.Load(); a == nil || a.first.lasts() || x.in[wire.Control].IsStated() && x.in[wire.Data].IsStated() {
+	if a := l.attached.Load(); a == nil || a.first.lasts() || x.in[wire.Control].IsStated() && x.in[wire.Data].IsStated() {
 		return
 	}
 	var room [transientRoom]byte

@@ -21,7 +21,7 @@ func (l *Link) waits(t Traffic) bool { return t.waits || l.IsPending() && l.IsNe
 
 // CheckStall notes whether the link has made progress since the last check, which was so long ago. One goroutine calls it.
 func (l *Link) CheckStall(ago time.Duration) {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	if x == nil {
 		return
 	}
@@ -41,7 +41,7 @@ func (l *Link) CheckStall(ago time.Duration) {
 
 // Stalls returns how often the link has stalled, and for how long it does now.
 func (l *Link) Stalls() (count uint64, still time.Duration) {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	if x == nil {
 		return 0, 0
 	}
@@ -53,7 +53,7 @@ func (l *Link) Stalls() (count uint64, still time.Duration) {
 
 // Connections returns the number of connections that the link has, or has had.
 func (l *Link) Connections() int {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	if x == nil {
 		return 0
 	}

@@ -19,7 +19,7 @@ type tended struct {
 // peer has not acknowledged more than askBytes on a lane beyond its credit, and nothing for limit, the link ends. One goroutine
 // calls it.
 func (l *Link) Tend(ago, limit time.Duration) {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	if x == nil {
 		return
 	}
@@ -56,7 +56,7 @@ func (o *outbox) tend() (asks bool, uncredited int, acked uint64) {
 
 // Unacknowledged returns the number of bytes of short frames that the link keeps, since the peer has not acknowledged them.
 func (l *Link) Unacknowledged() (bytes int) {
-	if x := l.with.Load(); x != nil {
+	if x := l.exchanged.Load(); x != nil {
 		_, control := x.control.position()
 		_, data := x.data.position()
 		bytes = control + data

@@ -19,7 +19,7 @@ type Traffic struct {
 // Traffic returns the byte counts of the link in both directions. The two are not of the same
 // instant.
 func (l *Link) Traffic() Traffic {
-	x := l.with.Load()
+	x := l.exchanged.Load()
 	if x == nil {
 		l.making.Lock()
 		defer l.making.Unlock()

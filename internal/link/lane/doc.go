@@ -36,12 +36,12 @@
 // that time: if the link has used another one since, the claim is old, and its connection is not used. So two connections never fill
 // one sink, and old positions are never used, whatever the other side does.
 //
-// A side that reads a proposal although it uses a connection compares the number with that of the connection: a larger one means that the
-// peer has lost the connection, since it proposes none while it uses or accepts one. Then the readers stop first. A smaller one is that
-// of a proposal which the peer has given up.
+// A side may read a proposal although it uses a connection. If the number of the proposal is larger than that of the connection, the peer
+// has lost the connection: it proposes none while it uses or accepts one. So this side ends the connection, and then states its positions. If the number
+// is smaller, the peer has given the proposal up.
 //
-// The confirmation, a beat, says that the proposer uses the connection. Without it the other side might take a connection for one in use that
-// the proposer has given up before it read the answer.
+// The confirmation, a beat, says that the proposer uses the connection. Without it the other side could use a connection that the proposer
+// has given up before it read the answer.
 //
 // If both sides propose at once, either connection may be used, by both. The caller lets the proposal of the larger NodeID win.
 //
