@@ -4,9 +4,8 @@ import "github.com/nexar-go/nexar/internal/wire"
 
 // A Delivery is what the connection before the current one has delivered of the frames and payloads that waited for it.
 type Delivery struct {
-	Waited bool      // something waited for it
-	Stuck  int       // bytes that waited on Lane, of which none has arrived; 0 if some have on each lane
-	Lane   wire.Lane // if Stuck > 0
+	Stuck int       // bytes that waited on Lane, of which none has arrived; 0 if some have on each lane, or nothing waited
+	Lane  wire.Lane // if Stuck > 0
 }
 
 // A waiting is what waits on the lanes when a connection begins, and how far the peer has received.
@@ -24,7 +23,7 @@ func (x *exchange) noteDelivery(r *wire.Resume) {
 	now.bytes[wire.Bulk] = x.bulk.missing()
 	var d Delivery
 	for lane, n := range x.began.bytes {
-		if d.Waited = d.Waited || n > 0; n > 0 && now.received[lane] == x.began.received[lane] {
+		if n > 0 && now.received[lane] == x.began.received[lane] {
 			d.Stuck, d.Lane = n, wire.Lane(lane)
 		}
 	}

@@ -69,8 +69,8 @@ func (p *peer) failures(path *Path, addrs ...string) int {
 	return 0
 }
 
-// fruitlessMax is the number of connections in a row without any delivery after which a link uses another address, and no separate connection for bulk: the
-// network may drop long packets alone, and pass handshakes and heartbeats.
+// fruitlessMax is the number of connections in a row that deliver nothing after which a link uses another address, and no second connection for
+// bulk: the network may drop long packets alone, and pass handshakes and heartbeats.
 const fruitlessMax = 2
 
 // declinedMax bounds the proposals that a node declines for another path: the peer repeats them within less than answerTimeout.
@@ -95,9 +95,7 @@ func (m *Mesh) declines(slot int, r *route) bool {
 // noteDelivery notes what the connection before that of a route has delivered. The error ends the link: for limit, no connection has delivered anything.
 func (p *peer) noteDelivery(r *route, d link.Delivery, limit time.Duration) error {
 	switch {
-	case !d.Waited || r.isRelayed():
-		return nil
-	case d.Stuck == 0:
+	case d.Stuck == 0 || r.isRelayed():
 		p.fruitless = 0
 		return nil
 	case p.fruitless == 0:

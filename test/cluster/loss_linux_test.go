@@ -259,7 +259,7 @@ func (c *cluster) dropFrom(at, from int, filter string) {
 			fmt.Fprintln(&rules, family, "saddr", addr, filter, "drop")
 		}
 	}
-	_, err := c.hosts[at].try("table inet nexar { chain in {\ntype filter hook input priority 0;\n"+rules.String()+"} }", "nft", "-f", "-")
+	_, err := c.hosts[at].try("table inet nexar {\nchain in {\ntype filter hook input priority 0;\n"+rules.String()+"}\n}", "nft", "-f", "-")
 	require.Have(c.t, "nft", err == nil, fmt.Sprintf("nft cannot drop packets: %v", err))
 }
 
@@ -289,6 +289,7 @@ func TestPathDies(t *testing.T) {
 			began := time.Now()
 			mustSucceed(t, runAll(c.ranks, command{Do: "loop", Op: "all_reduce", N: 50_000, Rounds: 3}))
 			t.Logf("all-reduces took %v", time.Since(began))
+			mustSucceed(t, runAll(c.ranks, command{Do: "stress", Duration: 7 * time.Second})) // longer than the heartbeat timeout
 		})
 	}
 }

@@ -78,11 +78,12 @@ func (t *Transport) monitor() {
 // at its address, although it did before. A process that is stopped or waits for a processor does not answer, but its kernel does.
 func (c *Conn) examine(still time.Duration) {
 	before, why := c.qc.ConnectionStats().PacketsReceived, "its process answers over TCP"
-	for range 2 {
+	for asked := 0; asked < 2; asked++ {
 		switch got, _ := c.ask(askOnce); {
 		case got == answerKnown:
 		case got == answerNowhere && c.isWatched():
 			why = "nothing answers at its address"
+			asked++ // The kernel has repeated the question.
 		default:
 			return
 		}

@@ -95,7 +95,7 @@ func TestStoppedPeer(t *testing.T) {
 		if _, err := s.Write([]byte("y")); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(4 * stallMin)
+		time.Sleep(stallMin + 3*watchTimeout) // for questions without an answer
 		if err := peer.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
