@@ -149,8 +149,7 @@ func (m *Mesh) checkLink(slot int) {
 }
 
 // acceptable returns the node at the other end of a connection, and its slot. ok reports
-// whether it may connect: while the world forms if its slot is behind that of this node, and
-// at any time if it is expected or its link is pending.
+// whether it may connect: its link is pending.
 func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok bool) {
 	id, err := membership.ParseNodeID(c.Peer())
 	if err != nil {
@@ -159,10 +158,8 @@ func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	slot, ok = m.slotOfLocked(id)
-	if ok && m.peers[slot].onDemand {
-		return id, slot, m.peers[slot].isSettling() && (!m.closing || m.peers[slot].link.IsNeeded())
-	}
-	return id, slot, ok && !m.closing && (m.peers[slot].expected || slot > m.self && !m.formed)
+	ok = ok && slot != m.self && m.peers[slot].isSettling() && (!m.closing || m.peers[slot].link.IsNeeded())
+	return id, slot, ok
 }
 
 // acceptLink makes a link of an accepted connection as soon as the peer begins one. If the peer
@@ -176,7 +173,7 @@ func (m *Mesh) acceptLink(r *route, slot int) {
 	} else if bulk != nil {
 		r.why += ", without " + bulk.name()
 	}
-	err := m.establish(m.run, r, slot, bulk, func(ctx context.Context) (transport.Conn, error) {
+	err := m.connect(m.run, r, slot, bulk, func(ctx context.Context) (transport.Conn, error) {
 		r.bulk, r.why = bulk, chosenByPeer
 		return m.bulk.take(ctx, r.peer)
 	})

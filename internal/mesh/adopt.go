@@ -88,7 +88,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
 	defer cancel()
 	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
-		if !p.expected || p.link != nil || p.accepting == 0 {
+		if !p.expected || !p.isPending() || p.accepting == 0 {
 			return false
 		}
 		_, in := v.Rank(p.node.ID)
@@ -122,11 +122,9 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		p := &m.peers[slot]
 		if p.expected && p.isPending() && errors.Is(p.broken, transport.ErrPeerClosed) { // It has joined again since, and has other links.
 			m.dropLinkLocked(slot)
-		}
-		if p.link == nil && (p.expected || !ok) {
 			m.addPendingLocked(slot)
 		}
-		p.node, p.rank, p.expected, p.onDemand = n, rank, false, slot != m.self
+		p.node, p.rank, p.expected = n, rank, false
 		m.relinkLocked(slot)
 		if !m.cfg.OnDemand && p.isPending() && !m.closing {
 			p.link.Need(link.Joining)

@@ -66,6 +66,7 @@ func (w *world) join(all membership.View, rank int) {
 		w.Fatalf("newcomer %d: %v", rank, err)
 	}
 	w.meshes[rank] = m
+	time.Sleep(2 * delay) // The other nodes learn that the new one uses their connections.
 }
 
 // reduceIn carries out an all-reduce of some nodes in a view, and returns their errors. If one of them takes no part, the others wait for a minute.

@@ -48,16 +48,6 @@ var (
 	errUnproposed = errors.New("mesh: the peer has not proposed the connection in time")
 )
 
-// addPending gives pending links to the nodes of the world, unless this node joins a formed world.
-func (m *Mesh) addPending() {
-	for slot := range m.cfg.View.Size() {
-		if m.isOnDemand(slot) {
-			m.peers[slot].onDemand = true
-			m.addPendingLocked(slot)
-		}
-	}
-}
-
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
 	m.peers[slot].link = m.common.NewPending(slot)
@@ -263,9 +253,20 @@ func (m *Mesh) demandTimeout(heartbeats int) time.Duration {
 	return min(dialTimeout, cmp.Or(time.Duration(heartbeats)*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
-// connect gives a pending link the connections of a route, or closes them. If two nodes propose
-// connections to each other at the same time, both use the proposal of the node with the larger NodeID.
-func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cfg link.Config) (err error) {
+// connect gives the pending link to a peer the connections of a route, or closes them: the peer may refuse a connection from a node that the
+// seed has not yet announced to it. If two nodes propose connections to each other at the same time, both use the proposal of the node with the
+// larger NodeID. bulk is the path of the second connection, or nil. await waits for that connection on the accepting side.
+func (m *Mesh) connect(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) (err error) {
+	cfg := link.Config{Relay: m.relayOver(r.path)}
+	if bulk != nil {
+		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
+	}
+	p := m.peer(slot)
+	l := p.link
+	if l == nil || r.peer != (membership.NodeID{}) && r.peer != p.node.ID { // The slot belongs to another node by now.
+		r.close()
+		return errNotPending
+	}
 	settled := l.Settled() // of this connection: after its end the link has another channel
 	ctx, r.giveUp = context.WithCancelCause(ctx)
 	defer r.giveUp(nil)
@@ -303,7 +304,8 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, l *link.Link, cf
 		r.close()
 		return err
 	}
-	m.logLink(r, slot, m.peer(slot).node.ID)
+	m.reportLink(slot)
+	m.logLink(r, slot, p.node.ID)
 	return nil
 }
 
@@ -392,18 +394,6 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	m.changed.Send()
 }
 
-// onDemand returns the link to a peer if it was pending at first, and whether it was. peer is the
-// node that has dialed, or zero.
-func (m *Mesh) onDemand(slot int, peer membership.NodeID) (l *link.Link, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := &m.peers[slot]
-	if !p.onDemand || peer != (membership.NodeID{}) && peer != p.node.ID {
-		return nil, false
-	}
-	return p.link, true
-}
-
 // awaitNeeded waits until the links with frames that wait for a connection have one, or ctx ends. It does not wait for a peer that
 // has probably died, and gets no goodbye.
 func (m *Mesh) awaitNeeded(ctx context.Context) {
@@ -470,5 +460,5 @@ func (m *Mesh) leaveUnlinked(slot int, e event) {
 // mayDial reports whether a node may dial this one on demand.
 func (m *Mesh) mayDial(slot int, id membership.NodeID) bool {
 	p := m.peer(slot)
-	return p.onDemand && p.node.ID == id
+	return slot != m.self && p.node.ID == id
 }

@@ -38,7 +38,7 @@ const (
 // dial links this node to the peer in a slot, and blocks until the link is up. It tries all
 // paths of the node in turn, and the addresses of each beside each other, repeatedly, until ctx ends or timeout has
 // passed. If another node answers at an address, the others count: several hosts may have the
-// same private address. Dials may run concurrently, and whenever [Mesh.add] accepts a link. Each
+// same private address. Dials may run concurrently, and beside connections of the peer. Each
 // attempt has a token of limit, unless that is nil, and timeout does not include the time that it waits for one.
 func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout time.Duration) error {
 	d := m.newDialing(slot)
@@ -96,7 +96,7 @@ func (d *dialing) attempt(ctx context.Context) error {
 	}
 	r, err := d.dialPaths(ctx)
 	if err == nil {
-		err = d.mesh.establish(ctx, r, d.slot, r.bulk, nil)
+		err = d.mesh.connect(ctx, r, d.slot, r.bulk, nil)
 	}
 	if err == nil {
 		d.warn()

@@ -1,12 +1,14 @@
 package mesh
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -184,7 +186,7 @@ func TestReusedSlot(t *testing.T) {
 		if got := m.node(slot); got.ID != other.ID {
 			t.Fatalf("slot %d has node %v, want %v", slot, got.ID, other.ID)
 		}
-		if err := m.add(l, r); err == nil {
+		if err := m.beginProposal(t.Context(), r, slot, l); !errors.Is(err, link.ErrConnected) {
 			t.Error("the link is used for another node")
 		}
 	})

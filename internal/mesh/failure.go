@@ -40,7 +40,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	// The relays may have ended, not the peer. Its neighbors watch it.
 	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
 	if inUse && p.expected { // The node makes the next link.
-		p.broken, p.onDemand = nil, false
+		p.broken = nil
 	}
 	isOut := m.out && !goodbye // The others close their links, and no longer know connections that have been closed.
 	switch {
@@ -79,25 +79,14 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	}
 }
 
-// clearLinkLocked removes a lost link from its slot and starts to replace a required one.
+// clearLinkLocked replaces a lost link by a pending one. Form needs a required one at once.
 func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
-	p.link, p.route, p.relaying = nil, nil, false
-	if p.onDemand {
-		m.addPendingLocked(slot)
-		if slot < m.self && m.isDialed(slot) && !m.closing {
-			p.link.Need(link.Joining)
-		}
-		return
+	p.route, p.relaying = nil, false
+	m.addPendingLocked(slot)
+	if !p.expected && slot < m.self && m.isDialed(slot) && !m.closing {
+		p.link.Need(link.Joining)
 	}
-	if p.expected || !m.isRequired(slot) || slot > m.self || m.closing {
-		return // The peer dials again or does not join.
-	}
-	m.wg.Go(func() {
-		if err := m.dial(m.run, slot, nil, dialTimeout); err != nil {
-			m.log.Warn("cannot replace a lost link", m.note(slot), "err", err)
-		}
-	})
 }
 
 // peerReported handles the report of a peer that a node has lost its link to another node.

@@ -102,7 +102,7 @@ func (m *Mesh) linkSelf(ctx context.Context) error {
 		return fmt.Errorf("mesh: link to itself: %w", err)
 	}
 	for _, c := range []transport.Conn{in, out} {
-		l, err := m.newLink(ctx, &route{conn: c}, m.self, link.Config{})
+		l, err := m.common.New(ctx, c, link.Config{Peer: m.self})
 		if err != nil {
 			out.Close()
 			return err
@@ -197,21 +197,10 @@ func (m *Mesh) isDialed(slot int) bool {
 	return m.isRequired(slot) || !m.cfg.OnDemand && m.isMember(slot)
 }
 
-// isOnDemand reports whether the link to a node of the first view is pending at first: both nodes are in
-// the world, or this node joins it and needs no link to the other one.
-func (m *Mesh) isOnDemand(slot int) bool {
-	return slot != m.self && m.isMember(slot) && (m.isMember(m.self) || !m.isRequired(slot))
-}
-
 // isMissing reports whether Form waits for the link to a peer.
 func (m *Mesh) isMissing(slot int, p *peer) bool {
-	switch {
-	case p.link == nil:
-		return m.isRequired(slot)
-	case p.isPending(), p.onDemand && p.route == nil: // The route follows the connection.
-		return m.isRequired(slot) || slot < m.self && !m.cfg.OnDemand && m.isMember(slot) // as in isDialed
-	}
-	return false
+	isLinked := p.isLinked() && p.route != nil // The route follows the connection.
+	return slot != m.self && !isLinked && (m.isRequired(slot) || slot < m.self && m.isDialed(slot))
 }
 
 // Formed tells the mesh that all nodes have made their links. Before the call, a lost link is
@@ -224,8 +213,8 @@ func (m *Mesh) Formed() error {
 	formed := m.formed
 	if formed && !m.cfg.OnDemand {
 		for slot := range m.peers {
-			if m.peers[slot].isPending() {
-				m.peers[slot].link.Need(link.Joining)
+			if p := &m.peers[slot]; p.isPending() && !p.expected {
+				p.link.Need(link.Joining)
 			}
 		}
 	}

@@ -25,9 +25,7 @@
 package mesh
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -218,17 +216,16 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
+	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
+	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
 	for rank := range cfg.View.Nodes {
 		m.addPeerLocked(&cfg.View.Nodes[rank], rank)
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
-	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
-	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.wanted.init()
 	m.setNearLocked(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
-	m.addPending()
 	m.run, m.stop = context.WithCancel(context.Background())
 	m.reroute()
 	if err := m.form(ctx); err != nil {
@@ -264,81 +261,6 @@ func (h handler) Leaving(l *link.Link, f wire.Leaving) { h.mesh.peerLeaving(l, f
 func (h handler) View(l *link.Link, message []byte) { h.mesh.peerSentView(l, message) }
 
 func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerReported(l, f, text) }
-
-// newLink makes a link of the connections of a route, or closes them.
-func (m *Mesh) newLink(ctx context.Context, r *route, slot int, cfg link.Config) (*link.Link, error) {
-	cfg.Peer, cfg.Bulk = slot, r.second
-	l, err := m.common.New(ctx, r.conn, cfg)
-	if err != nil {
-		r.close()
-	}
-	return l, err
-}
-
-// establish makes a link of the connections of a route and puts it into the slot of its peer
-// when the peer has begun to use it: the peer may still refuse a connection from a node that
-// the seed has not yet announced to it. bulk is the path of the second connection, or nil.
-// await waits for that connection on the accepting side. If the link is pending, establish gives
-// it the connections.
-func (m *Mesh) establish(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) error {
-	cfg := link.Config{Relay: m.relayOver(r.path)}
-	if bulk != nil {
-		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
-	}
-	if l, ok := m.onDemand(slot, r.peer); ok && l != nil {
-		return m.connect(ctx, r, slot, l, cfg)
-	} else if ok {
-		r.close()
-		return errNotPending
-	}
-	l, err := m.newLink(ctx, r, slot, cfg)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-l.Settled():
-		return m.add(l, r)
-	case <-l.Done():
-		err = cmp.Or(l.Err(), transport.ErrPeerClosed)
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	m.discard(l)
-	return err
-}
-
-// add puts a link into the slot of its peer. It replaces a link that the peer has abandoned.
-func (m *Mesh) add(l *link.Link, r *route) error {
-	slot := l.Peer
-	m.mu.Lock()
-	p := &m.peers[slot]
-	// The slot may belong to another node by now.
-	refused := m.closing || m.formed && !p.expected || r.peer != (membership.NodeID{}) && r.peer != p.node.ID
-	old, id := p.link, p.node.ID
-	if !refused {
-		p.explain(r)
-		p.link, p.route, p.processEnded = l, r, nil
-		m.changed.Send()
-	}
-	m.mu.Unlock()
-	if refused {
-		m.discard(l)
-		return errors.New("mesh: the peer is already linked, or not expected")
-	}
-	if old != nil {
-		m.discard(old)
-	}
-	m.reportLink(slot)
-	m.logLink(r, slot, id)
-	select {
-	case <-l.Done():
-		// linkEnded has ignored the end of the link if it came before the link was in its slot.
-		err := cmp.Or(l.Err(), transport.ErrPeerClosed)
-		m.linkEnded(l, lossEvent(err), err)
-	default:
-	}
-	return nil
-}
 
 func (m *Mesh) logLink(r *route, slot int, id membership.NodeID) {
 	i := r.info(slot, id)

@@ -146,7 +146,6 @@ func (m *Mesh) relinkLocked(slot int) {
 	if old == nil && m.isNear(p.node.ID) || old != nil && !(old.IsOver() && isNotNeighbor(old.Err())) {
 		return
 	}
-	p.onDemand = true
 	m.addPendingLocked(slot)
 	if old != nil && !m.closing {
 		m.wg.Go(func() { m.discard(old) })

@@ -218,7 +218,7 @@ func (m *Mesh) pathLocked(i *PathInfo, slot, rank int, n *membership.Node, watch
 		*i = p.route.info(rank, n.ID)
 		i.Purpose = m.purposeLocked(p, watches)
 		return true
-	case p.onDemand && p.link != nil:
+	case p.link != nil:
 		if near := m.isNear(n.ID); !last.isLike(n, near) {
 			*last = m.expectedPathLocked(n, near)
 		}

@@ -18,13 +18,12 @@ import (
 type peer struct {
 	node      *membership.Node // of the adopted view, if it is in that; not nil
 	rank      int              // the latest; -1 before the first view with the node
-	link      *link.Link       // nil if it is not up
+	link      *link.Link       // nil if the node is no longer in the world
 	route     *route           // of link
 	accepting int              // accepted connections that may become the link
 
 	state    membership.PeerState
 	expected bool // the node is in no view yet
-	onDemand bool // the link is, was, or may become pending
 	// brokenDirect says that the last connection did not go through relays. It is set with broken.
 	brokenDirect bool
 	relaying     bool // the relay uses the link
@@ -153,6 +152,9 @@ func (m *Mesh) addPeerLocked(n *membership.Node, rank int) (slot int) {
 		m.peers[slot] = newPeer(n, rank)
 	}
 	m.slots[n.ID] = slot
+	if slot != m.self {
+		m.addPendingLocked(slot)
+	}
 	return slot
 }
 
@@ -196,6 +198,10 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 			slot = m.addPeerLocked(&n, -1)
 		}
 		p := &m.peers[slot]
+		if p.link == nil || p.link.IsOver() { // It joins again.
+			m.dropLinkLocked(slot)
+			m.addPendingLocked(slot)
+		}
 		p.expected, p.report, p.left, p.delivered = true, nil, false, false
 		p.state, _ = p.state.Next(membership.Expected)
 	}
@@ -214,7 +220,7 @@ func (m *Mesh) Forget(id membership.NodeID) {
 	m.peers[slot] = peer{node: new(membership.Node)} // From now on the end of l is ignored.
 	delete(m.slots, id)
 	switch {
-	case l == nil:
+	case l == nil, !l.IsUsed():
 		m.free = append(m.free, slot)
 	case !m.closing:
 		m.wg.Go(func() {
@@ -246,7 +252,7 @@ func (m *Mesh) reportLink(slot int) {
 	m.applying.Lock()
 	defer m.applying.Unlock()
 	if p := m.peer(slot); p.expected && m.cfg.Linked != nil {
-		m.cfg.Linked(p.node.ID, p.link != nil)
+		m.cfg.Linked(p.node.ID, p.isLinked())
 	}
 }
 

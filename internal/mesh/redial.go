@@ -48,7 +48,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		if isRelayed && m.isNear(p.node.ID) {
 			p.broken, p.brokenDirect = errNear, false
 		}
-		p.route, p.failed, p.onDemand = nil, nil, true
+		p.route, p.failed = nil, nil
 		return link.NoPurpose, true
 	case m.closing && !l.IsNeeded() || p.state.IsGone() || p.state == membership.PeerDoubted:
 		return link.NoPurpose, false
@@ -58,7 +58,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		return link.NoPurpose, false
 	}
 	p.noteFailure(p.route, err)
-	p.broken, p.brokenDirect, p.route, p.onDemand = err, !isRelayed, nil, true
+	p.broken, p.brokenDirect, p.route = err, !isRelayed, nil
 	switch again = l.Purpose(); {
 	case p.expected && !m.isNear(p.node.ID): // The node dials. It is a neighbor in the view that it is to enter.
 		again = link.NoPurpose

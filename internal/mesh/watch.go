@@ -209,7 +209,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 		case p.link == nil || slot == m.self || p.state.IsGone():
 		case !p.link.IsPending():
 			links = append(links, p.link)
-		case m.canDial(p.node.ID):
+		case !p.expected && m.canDial(p.node.ID):
 			p.link.Need(link.Watching)
 		}
 	}
