@@ -84,7 +84,7 @@ func (m *Mesh) clearLinkLocked(slot int) {
 	p := &m.peers[slot]
 	p.route, p.relaying = nil, false
 	m.addPendingLocked(slot)
-	if !p.expected && slot < m.self && m.isDialed(slot) && !m.closing {
+	if slot < m.self && m.isDialed(slot) && !m.closing {
 		p.link.Need(link.Joining)
 	}
 }

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,17 +102,16 @@ func (m *Mesh) linkSelf(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("mesh: link to itself: %w", err)
 	}
-	for _, c := range []transport.Conn{in, out} {
-		l, err := m.common.New(ctx, c, link.Config{Peer: m.self})
-		if err != nil {
-			out.Close()
-			return err
-		}
-		m.mu.Lock()
-		m.loop, m.peers[m.self].link = m.peers[m.self].link, l
-		m.mu.Unlock()
+	m.mu.Lock()
+	l, loop := m.peers[m.self].link, m.common.NewPending(m.self)
+	m.loop = loop
+	m.mu.Unlock()
+	accepted := make(chan error, 1)
+	go func() { accepted <- loop.Accept(ctx, in, link.Config{}, func() error { return nil }) }()
+	if err = l.Connect(ctx, out, link.Config{}); err != nil {
+		out.Close()
 	}
-	return nil
+	return cmp.Or(err, <-accepted)
 }
 
 // dialAll links this node to the slots before it that include selects, the nearest first. failed is

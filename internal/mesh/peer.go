@@ -152,9 +152,7 @@ func (m *Mesh) addPeerLocked(n *membership.Node, rank int) (slot int) {
 		m.peers[slot] = newPeer(n, rank)
 	}
 	m.slots[n.ID] = slot
-	if slot != m.self {
-		m.addPendingLocked(slot)
-	}
+	m.addPendingLocked(slot)
 	return slot
 }
 
@@ -198,7 +196,7 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 			slot = m.addPeerLocked(&n, -1)
 		}
 		p := &m.peers[slot]
-		if p.link == nil || p.link.IsOver() { // It joins again.
+		if p.link == nil || p.state.IsGone() { // It joins again.
 			m.dropLinkLocked(slot)
 			m.addPendingLocked(slot)
 		}
