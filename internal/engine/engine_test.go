@@ -117,11 +117,11 @@ func newWorld(t testing.TB, n int, over listeners, cfg Config, later ...int) *wo
 	for i := range n {
 		for j := range i {
 			a, b := connect(t, ends[i], ends[j])
-			w.links[i][j], w.links[j][i] = w.link(t, i, j, a), w.link(t, j, i, b)
+			w.links[i][j], w.links[j][i] = linkPair(t, w.handler(i), w.handler(j), i, j, a, b)
 		}
 		self := overMem(t, 2)
 		a, b := connect(t, self[0], self[1])
-		w.links[i][i], w.loops[i] = w.link(t, i, i, a), w.link(t, i, i, b)
+		w.links[i][i], w.loops[i] = linkPair(t, w.handler(i), w.handler(i), i, i, a, b)
 	}
 	t.Cleanup(w.close)
 	for i := range n {
@@ -143,17 +143,27 @@ func contains(list []int, v int) bool {
 
 func (w *world) open(rank int) { w.comms[rank] = w.engines[rank].NewComm(commID, rank, w.links[rank]) }
 
-func (w *world) link(t testing.TB, of, peer int, c transport.Conn) *link.Link {
-	t.Helper()
-	var h link.Handler = w.engines[of]
+// handler returns the handler of the links of a rank.
+func (w *world) handler(rank int) link.Handler {
 	if w.lost != nil {
-		h = lossRecorder{w.engines[of], w.lost}
+		return lossRecorder{w.engines[rank], w.lost}
 	}
-	l, err := link.New(t.Context(), c, h, link.Config{Peer: peer})
-	if err != nil {
+	return w.engines[rank]
+}
+
+// linkPair returns the links of two ranks to each other, with the handlers hx and hy, over a connection with the ends a and b.
+func linkPair(t testing.TB, hx, hy link.Handler, rankX, rankY int, a, b transport.Conn) (x, y *link.Link) {
+	t.Helper()
+	x, y = link.NewCommon(hx, link.Config{}, nil).NewPending(rankY), link.NewCommon(hy, link.Config{}, nil).NewPending(rankX)
+	accepted := make(chan error, 1)
+	go func() { accepted <- y.Accept(t.Context(), b, link.Config{}, func() error { return nil }) }()
+	if err := x.Connect(t.Context(), a, link.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	return l
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	return x, y
 }
 
 func connect(t testing.TB, a, b transport.Transport) (x, y transport.Conn) {

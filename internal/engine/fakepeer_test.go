@@ -130,17 +130,15 @@ func newFakePeersOver(t testing.TB, n int, over listeners, wrap func(transport.C
 		ends := over(t, 2)
 		a, b := connect(t, ends[0], ends[1])
 		p := &fakePeer{t: t, rank: rank, in: make(chan received, 1<<16)}
-		w.links[0][rank] = w.link(t, 0, rank, wrap(a))
-		if p.link, err = link.New(t.Context(), b, p, link.Config{}); err != nil {
-			t.Fatal(err)
-		}
+		w.links[0][rank], p.link = linkPair(t, w.handler(0), p, 0, rank, wrap(a), b)
 		t.Cleanup(p.link.Abort)
 		peers[rank] = p
 	}
 	self := over(t, 2)
 	a, b := connect(t, self[0], self[1])
-	w.links[0][0] = w.link(t, 0, 0, a)
-	w.loops = []*link.Link{w.link(t, 0, 0, b)}
+	var loop *link.Link
+	w.links[0][0], loop = linkPair(t, w.handler(0), w.handler(0), 0, 0, a, b)
+	w.loops = []*link.Link{loop}
 	t.Cleanup(func() {
 		e.Close()
 		for _, l := range append(w.loops, w.links[0]...) {

@@ -477,13 +477,10 @@ func TestForgetKeepsOtherLink(t *testing.T) {
 	e := w.engines[0]
 	ends := overMem(t, 2)
 	a, b := connect(t, ends[0], ends[1])
-	second := w.link(t, 0, 1, a)
-	w.loops = append(w.loops, second)
 	again := &fakePeer{t: t, rank: 1, in: make(chan received, 1<<16)}
-	var err error
-	if again.link, err = link.New(t.Context(), b, again, link.Config{}); err != nil {
-		t.Fatal(err)
-	}
+	var second *link.Link
+	second, again.link = linkPair(t, w.handler(0), again, 0, 1, a, b)
+	w.loops = append(w.loops, second)
 	t.Cleanup(again.link.Abort)
 	known := func(id uint64) func() bool { return func() bool { return e.known(id) != nil } }
 	peers[1].link.OfferMessage(wire.Offer{Comm: commID + 1})

@@ -86,7 +86,7 @@ func (x *apart) transferBothWays(t *testing.T, workers int) {
 
 func startWith(t testing.TB, c transport.Conn, h Handler, cfg Config) *Link {
 	t.Helper()
-	l, err := New(t.Context(), c, h, cfg)
+	l, err := newLink(t.Context(), c, h, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,9 +89,8 @@ func (a *attachment) openAll(ctx context.Context, control transport.Sender) (o o
 }
 
 // startLocked attaches the connections to the link and starts the goroutines. first, unless it
-// is nil, is sent before the frames that wait on the control lane. pipe, unless it is nil, is the control lane of the
-// peer, with the preamble theirs.
-func (a *attachment) startLocked(o openedLanes, first []byte, pipe transport.Receiver, theirs wire.Preamble) {
+// is nil, is sent before the frames that wait on the control lane. The caller has accepted the control lane of the peer.
+func (a *attachment) startLocked(o openedLanes, first []byte) {
 	l := a.link
 	a.paths = []*path{a.first}
 	at := a.first
@@ -104,19 +103,12 @@ func (a *attachment) startLocked(o openedLanes, first []byte, pipe transport.Rec
 	if o.rest != nil {
 		a.open(at, o.rest)
 	}
-	if pipe != nil {
-		a.readers.Go(func() {
-			if err := a.enterAs(a.life, a.first, pipe, theirs); err != nil {
-				a.protocolError(a.first, err)
-			}
-		})
-	}
 	for i, p := range a.paths {
-		n := 0
-		if i == 0 && pipe != nil {
-			n = 1
+		accepted := 0
+		if i == 0 {
+			accepted = 1
 		}
-		a.readers.Go(func() { a.accept(a.life, p, n) })
+		a.readers.Go(func() { a.accept(a.life, p, accepted) })
 	}
 	if l.exchange().goodbye.Load() != nil { // The answer to it may be lost.
 		a.readers.Go(a.noteRead)

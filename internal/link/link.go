@@ -116,10 +116,8 @@ type Handler interface {
 	Lost(l *Link, err error)
 }
 
-// Config configures a Link.
+// Config configures the links of a [Common], or one connection; see [Link.Connect].
 type Config struct {
-	// Peer identifies the peer for the Handler.
-	Peer int
 	// Bulk, if not nil, is a second connection to the peer that this node has made. The data
 	// and bulk lanes of both sides use it. The link announces it to the peer.
 	Bulk transport.Conn
@@ -132,7 +130,7 @@ type Config struct {
 	// connection: 1 by default, at most wire.BulkPipesMax. On the first
 	// connection it has one.
 	BulkPipes int
-	// Detached, if not nil, is called after the connection of a link of a [Common] has ended: it broke
+	// Detached, if not nil, is called after the connection of a link has ended: it broke
 	// for the reason err, or err is nil and both sides have closed it by [Link.CloseIdle] or [Link.Disconnect]. If Detached
 	// returns true, the link is pending again and keeps its credit, its grants and the frames that wait,
 	// and needs a connection for the reason again unless that is NoPurpose. Otherwise the link
@@ -156,7 +154,7 @@ type Config struct {
 // one needs are in an attachment, and the state of frames is in an exchange, so that a pending link is small: a node of a
 // large world has one for each other node.
 type Link struct {
-	// Peer is Config.Peer.
+	// Peer identifies the peer for the Handler.
 	Peer int
 
 	common    *Common
@@ -187,38 +185,6 @@ type Link struct {
 	settled chan struct{} // closed when the data lane of this node has its pipe, or the attachment has ended
 	done    chan struct{} // closed with over
 	ended   chan struct{} // closed with isEnded
-}
-
-// New starts a link over one or two connections. The link ends with them. New opens the pipes of the control and data lanes. If
-// that fails, the caller keeps the connections.
-func New(ctx context.Context, conn transport.Conn, h Handler, cfg Config) (*Link, error) {
-	cfg.Detached = nil // The link ends with its connections.
-	return NewCommon(h, cfg, nil).New(ctx, conn, cfg)
-}
-
-// New starts a link as [New] does. It may become pending; see Config.Detached. The fields Peer, Bulk, Await, BulkOver,
-// BulkPipes and Relay of cfg belong to the link; the other fields are ignored.
-func (c *Common) New(ctx context.Context, conn transport.Conn, cfg Config) (*Link, error) {
-	l := &Link{Peer: cfg.Peer, common: c}
-	a := newAttachment(l, firstPath(conn, cfg), cfg)
-	control, err := a.first.open(ctx, wire.Control)
-	if err != nil {
-		return nil, err
-	}
-	lanes, err := a.openAll(ctx, control)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.begin(false); err != nil {
-		return nil, err
-	}
-	defer a.giveUp(false)
-	ours := a.received()
-	if err := l.exchange().session.Bind(a.claim); err != nil { // No other goroutine knows the link yet.
-		return nil, err
-	}
-	a.startLocked(lanes, append(a.opening(&ours), confirmation()...), nil, wire.Preamble{})
-	return l, nil
 }
 
 // end notifies the handler of the end of the link, unless this side has ended it. a is the last

@@ -196,7 +196,7 @@ func (c brittle) Capabilities() transport.Capabilities {
 
 func start(t testing.TB, c transport.Conn, h Handler) *Link {
 	t.Helper()
-	l, err := New(t.Context(), c, h, Config{Peer: 7})
+	l, err := newLink(t.Context(), c, h, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,7 +405,7 @@ func TestPeerStopsReadingALane(t *testing.T) {
 func TestNewReportsTheLane(t *testing.T) {
 	ca, _ := conns(t)
 	ca.Close()
-	if _, err := New(t.Context(), ca, newHandler(), Config{}); !errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), "control lane") {
+	if _, err := newLink(t.Context(), ca, newHandler(), Config{}); !errors.Is(err, transport.ErrClosed) || !strings.Contains(err.Error(), "control lane") {
 		t.Errorf("got %v, want the lane and %v", err, transport.ErrClosed)
 	}
 }

@@ -95,7 +95,7 @@ func newPendingPair(t *testing.T) *gatedPair {
 	p := &gatedPair{ha: newHandler(), hb: newHandler(), detached: make(chan error, 8)}
 	keep := func(_ *Link, err error) (Purpose, bool) { p.detached <- err; return NoPurpose, true }
 	for h, l := range map[*handler]**Link{p.ha: &p.a, p.hb: &p.b} {
-		*l = newPending(h, Config{Peer: 7, Detached: keep}, func() {})
+		*l = newPending(h, Config{Detached: keep}, func() {})
 		t.Cleanup((*l).Abort)
 	}
 	return p

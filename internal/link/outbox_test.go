@@ -265,12 +265,7 @@ func open(t testing.TB, c transport.Conn, lane wire.Lane) transport.Sender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := wire.Preamble{Lane: lane}.Append(nil)
-	if lane == wire.Control {
-		r := wire.Resume{Number: 1, From: wire.LinkID{Process: 1, Link: 1}}
-		b = r.Append(wire.Preamble{Lane: lane, Flags: wire.PreambleResumes}.Append(nil))
-	}
-	if _, err := s.Write(b); err != nil {
+	if _, err := s.Write(wire.Preamble{Lane: lane}.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -177,26 +177,7 @@ func (a *attachment) enter(ctx context.Context, p *path, pipe transport.Receiver
 	if err != nil {
 		return err
 	}
-	theirs, err := readResume(pipe, pre)
-	if err == nil && pre.Lane == wire.Control {
-		err = a.greet(&theirs)
-	}
-	if err != nil {
-		return err
-	}
 	return a.enterAs(ctx, p, pipe, pre)
-}
-
-// greet notes the name of the link of a peer, at the first connection of this one.
-func (a *attachment) greet(theirs *wire.Resume) error {
-	x := a.link.exchange()
-	a.link.ending.Lock()
-	defer a.link.ending.Unlock()
-	if theirs.To != (wire.LinkID{}) && theirs.To != x.session.Self {
-		return fmt.Errorf("it goes on with link %d of this node, and this is link %d", theirs.To.Link, x.session.Self.Link)
-	}
-	x.session.Use(theirs)
-	return nil
 }
 
 // enterAs is enter after the preamble.

@@ -295,7 +295,12 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 		l.stopLocked()
 		return l.failure
 	}
-	a.startLocked(lanes, first, pipe, theirs)
+	a.startLocked(lanes, first)
+	a.readers.Go(func() {
+		if err := a.enterAs(a.life, a.first, pipe, theirs); err != nil {
+			a.protocolError(a.first, err)
+		}
+	})
 	for _, t := range delivered {
 		a.readers.Go(func() { t.Owner.Delivered(t) })
 	}

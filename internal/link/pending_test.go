@@ -16,14 +16,14 @@ import (
 
 // newPending returns a pending link with the settings of cfg.
 func newPending(h Handler, cfg Config, need func()) *Link {
-	return NewCommon(h, cfg, func(*Link) { need() }).NewPending(cfg.Peer)
+	return NewCommon(h, cfg, func(*Link) { need() }).NewPending(7)
 }
 
 // pending returns a pending link and a channel with a value for each call of its function need.
 func pending(t testing.TB, h Handler) (l *Link, needs chan struct{}) {
 	t.Helper()
 	needs = make(chan struct{}, 8)
-	l = newPending(h, Config{Peer: 7}, func() { needs <- struct{}{} })
+	l = newPending(h, Config{}, func() { needs <- struct{}{} })
 	t.Cleanup(l.Abort)
 	return l, needs
 }
@@ -152,10 +152,10 @@ func TestPendingUnconfirmed(t *testing.T) {
 	b, _ := pending(t, hb)
 	b.SendMessage(wire.Message{Tag: 1}, []byte("x"))
 	ca, cb := conns(t)
-	control := open(t, ca, wire.Control)
+	announce(t, ca, wire.Resume{Number: 1})
 	accepted := make(chan error, 1)
 	go func() { accepted <- b.Accept(t.Context(), cb, Config{}, admitAll) }()
-	if laneOf(t, ca, wire.Control) == nil || control == nil {
+	if laneOf(t, ca, wire.Control) == nil {
 		t.Fatal("no control lane")
 	}
 	ca.Close()
@@ -185,7 +185,7 @@ func TestPendingSilentDialer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := pending(t, newHandler())
 		ca, cb := conns(t)
-		open(t, ca, wire.Control)
+		announce(t, ca, wire.Resume{Number: 1})
 		accepted := make(chan error, 1)
 		go func() { accepted <- b.Accept(t.Context(), cb, Config{}, admitAll) }()
 		if laneOf(t, ca, wire.Control) == nil {
@@ -361,7 +361,7 @@ func TestDetach(t *testing.T) {
 		got <- m.Tag
 	}
 	detached := make(chan error, 8)
-	cfg := Config{Peer: 7, Detached: func(_ *Link, err error) (Purpose, bool) { detached <- err; return NoPurpose, true }}
+	cfg := Config{Detached: func(_ *Link, err error) (Purpose, bool) { detached <- err; return NoPurpose, true }}
 	needs := make(chan struct{}, 8)
 	a := newPending(ha, cfg, func() { needs <- struct{}{} })
 	b = newPending(hb, cfg, func() {})

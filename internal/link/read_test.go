@@ -130,7 +130,7 @@ func TestLanesMustBeNamed(t *testing.T) {
 		"a relay lane":      {[][]byte{preamble(wire.Relay)}, "a relay lane, but this node relays no frames on this link"},
 		"not nexar":         {[][]byte{[]byte("SSH-2.0-OpenSSH")}, "not a nexar pipe"},
 		"half a name":       {[][]byte{preamble(wire.Data)[:3]}, "EOF"},
-		"more than enough":  {[][]byte{nil, nil, nil, nil}, "more than 3 pipes"},
+		"more than enough":  {[][]byte{nil, nil, nil, nil}, "more than 4 pipes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ca, cb := conns(t)

@@ -406,7 +406,7 @@ func newBreaking(t *testing.T) *breaking {
 	ha.offerGrant = func(g wire.OfferGrant) { p.grants <- g.Grant }
 	keep := func(*Link, error) (Purpose, bool) { p.detached <- struct{}{}; return NoPurpose, true }
 	for h, l := range map[*handler]**Link{ha: &p.a, hb: &p.b} {
-		*l = newPending(h, Config{Peer: 7, Detached: keep}, func() {})
+		*l = newPending(h, Config{Detached: keep}, func() {})
 		t.Cleanup((*l).Abort)
 	}
 	p.ca, p.cb = conns(t)

@@ -153,7 +153,7 @@ func TestConnectWhileAccepting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := pending(t, newHandler())
 		ca, cb := conns(t)
-		open(t, ca, wire.Control)
+		announce(t, ca, wire.Resume{Number: 1})
 		accepted := make(chan error, 1)
 		go func() { accepted <- l.Accept(t.Context(), cb, Config{}, admitAll) }()
 		synctest.Wait()
