@@ -223,7 +223,6 @@ func (c *conn) acceptReceiver(ps *pipeSocket, id uint32) error {
 	if err := c.confirmPipe(ps); err != nil {
 		c.settleShared(id, nil)
 		c.removeReceiver(r)
-		c.send(message{kind: msgDrop, pipe: id})
 		return err
 	}
 	c.settleShared(id, ps)
@@ -246,7 +245,6 @@ func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 	if err := c.confirmPipe(ps); err != nil {
 		c.settleShared(id, nil)
 		c.removeSender(s)
-		c.send(message{kind: msgEnd, pipe: id})
 		s.open(nil, fmt.Errorf("tcp: open a pipe: %w", handshakeError(err)))
 		return err
 	}
@@ -256,8 +254,7 @@ func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 }
 
 // confirmPipe confirms a pipe to the peer and waits for its confirmation, after which the
-// peer may count the pipe as open. A failure must be reported on the control socket: the
-// end of the socket alone would look like the death of this process.
+// peer may count the pipe as open. If that is lost, the conn ends with the socket.
 func (c *conn) confirmPipe(ps *pipeSocket) error {
 	if !c.t.pending.authenticate(ps.socket) {
 		return errEvicted

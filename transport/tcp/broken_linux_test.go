@@ -1,9 +1,10 @@
 package tcp
 
 import (
-	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"slices"
@@ -11,12 +12,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/admission"
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestAbandonedPipes checks that a receiver that is closed at any moment explains the end of the socket to the writer: the conn goes on.
+// TestAbandonedPipes checks that a receiver may be closed at any moment: the writer learns that its pipe is not read, and the conn goes on.
 func TestAbandonedPipes(t *testing.T) {
 	eachVariant(t, func(t *testing.T, cfg Config) {
 		nodes := newTestNodes(t, 2, cfg)
@@ -59,22 +61,110 @@ type closedSocket struct {
 
 func (k closedSocket) Close() error { k.onClose(); return nil }
 
-// TestExplainsBeforeClosing checks that a receiver that is closed queues its message for the writer before it closes the socket.
-func TestExplainsBeforeClosing(t *testing.T) {
-	c := &conn{queued: make(chan struct{}, 1), incoming: make(map[uint32]*receiver)}
-	r := &receiver{conn: c, id: 1, done: make(chan struct{})}
-	c.incoming[r.id] = r
-	closed := false
-	r.ps = &pipeSocket{socket: closedSocket{onClose: func() {
-		closed = true
-		if want := (message{kind: msgDrop, pipe: r.id}).append(nil); !bytes.Equal(c.queue, want) {
-			t.Errorf("the queue at the end of the socket: %q, want %q", c.queue, want)
-		}
-	}}}
-	r.Close()
-	if !closed {
-		t.Error("the socket was not closed")
+// TestHeardBeforeClosing checks that a side closes or ends the socket of a pipe that has ended there only after the peer has heard of it.
+func TestHeardBeforeClosing(t *testing.T) {
+	c := &conn{t: newIdleTransport(), queued: make(chan struct{}, 1), incoming: make(map[uint32]*receiver), outgoing: make(map[uint32]*sender), retired: make(map[uint32]*pipeSocket)}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer listener.Close()
+	for kind, end := range map[byte]func(ps *pipeSocket){
+		msgDrop: func(ps *pipeSocket) {
+			r := &receiver{conn: c, id: 1, ps: ps, done: make(chan struct{})}
+			c.incoming[r.id] = r
+			r.Close()
+		},
+		msgEnd: func(ps *pipeSocket) {
+			s := &sender{conn: c, id: 2, ps: ps}
+			c.outgoing[s.id] = s
+			s.Close()
+		},
+	} {
+		here, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer here.Close()
+		there, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer there.Close()
+		c.queue = nil
+		end(&pipeSocket{socket: here.(*net.TCPConn), dirs: directions{users: 1}})
+		if len(c.queue) != messageBytes || c.queue[0] != kind {
+			t.Errorf("the queue: %q, want a message %q", c.queue, kind)
+		}
+		there.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := there.Read(make([]byte, 1)); !isTimeout(err) {
+			t.Errorf("message %q: the socket has ended before the peer has heard of it: %v", kind, err)
+		}
+		id := binary.BigEndian.Uint32(c.queue[1:])
+		if err := c.handle(message{kind: msgHeard, pipe: id}); err != nil {
+			t.Fatal(err)
+		}
+		there.SetReadDeadline(time.Now().Add(soon))
+		if _, err := there.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("message %q: the peer has heard of it, and the socket has not ended: %v", kind, err)
+		}
+	}
+}
+
+// TestEndedPipes checks that pipes that are ended while their reader waits end with io.EOF, and the conn goes on.
+func TestEndedPipes(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		dialed, accepted := connect(t, nodes[0], nodes[1])
+		var all sync.WaitGroup
+		for i := range 200 {
+			from, to := dialed, accepted
+			if i%2 == 0 {
+				from, to = accepted, dialed
+			}
+			s, r := pipeBetween(t, from, to)
+			all.Go(func() {
+				if n, err := io.Copy(io.Discard, r); n != int64(i) || err != nil {
+					t.Errorf("pipe %d: read %d bytes, %v", i, n, err)
+				}
+			})
+			s.Write(make([]byte, i))
+			s.Close()
+		}
+		all.Wait()
+		if err := errors.Join(dialed.Err(), accepted.Err()); err != nil {
+			t.Errorf("the conn has ended: %v", err)
+		}
+	})
+}
+
+// TestClosedConn checks that a conn that the peer has closed ends with that reason, though the sockets of its pipes end at the same time.
+func TestClosedConn(t *testing.T) {
+	eachVariant(t, func(t *testing.T, cfg Config) {
+		nodes := newTestNodes(t, 2, cfg)
+		for range 50 {
+			a, b := connect(t, nodes[0], nodes[1])
+			_, r := pipeBetween(t, a, b)
+			s, _ := pipeBetween(t, b, a)
+			var both sync.WaitGroup
+			both.Go(func() {
+				if _, err := r.Read(make([]byte, 1)); !errors.Is(err, transport.ErrPeerClosed) {
+					t.Errorf("Read: %v, want %v", err, transport.ErrPeerClosed)
+				}
+			})
+			both.Go(func() {
+				var err error
+				for err == nil {
+					_, err = s.Write(make([]byte, 1<<10))
+				}
+				if !errors.Is(err, transport.ErrPeerClosed) {
+					t.Errorf("Write: %v, want %v", err, transport.ErrPeerClosed)
+				}
+			})
+			a.Close()
+			both.Wait()
+		}
+	})
 }
 
 // TestClosesConnsFirst checks that Close ends all conns, and so notifies the peers, before it closes sockets of pipes that are being opened.
@@ -137,46 +227,6 @@ func TestBrokenSocket(t *testing.T) {
 					t.Errorf("the conn has ended: %s, and %s, want %q on one side", a, b, want)
 				}
 			})
-		})
-	}
-}
-
-// TestLateExplanation checks that the monitor ends the conn if and only if no message explains the end of a socket in time.
-func TestLateExplanation(t *testing.T) {
-	for name, test := range map[string]struct {
-		announced bool
-		size      uint64
-		ends      bool
-	}{
-		"nothing":                {ends: true},
-		"the end of the pipe":    {announced: true, size: 7},
-		"an end with more bytes": {announced: true, size: 8, ends: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			nodes := newTestNodes(t, 2, Config{})
-			c, _ := connect(t, nodes[0], nodes[1])
-			r := &receiver{conn: c, id: 1, ended: make(chan struct{}), done: make(chan struct{}), received: 7}
-			c.mu.Lock()
-			c.incoming[r.id] = r
-			c.mu.Unlock()
-			parked(t, c.t)
-			c.t.mu.Lock() // stops the monitor
-			r.broken.Store(&breakage{errors.New("reset"), r.received})
-			for i := range explainSamples {
-				if !r.sampleBreakage() || c.Err() != nil {
-					t.Fatalf("sample %d: the conn has ended: %v", i, c.Err())
-				}
-			}
-			if test.announced {
-				if err := r.handleEnd(test.size); err != nil {
-					t.Fatal(err)
-				}
-			}
-			c.t.mu.Unlock()
-			if unexplained := r.sampleBreakage(); unexplained != test.ends || (c.Err() != nil) != test.ends {
-				t.Errorf("unexplained: %t, the conn has ended: %v, want %t", unexplained, c.Err(), test.ends)
-			}
-			c.removeReceiver(r)
 		})
 	}
 }

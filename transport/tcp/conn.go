@@ -18,9 +18,6 @@ const (
 	// closeTimeout is the time that a closed conn waits for the peer to read that it was closed.
 	closeTimeout = time.Second
 
-	// causeInterval is the time between two checks of the deadline by a call that waits for the explanation of a broken socket.
-	causeInterval = 20 * time.Millisecond
-
 	// queueMax limits the bytes of messages that wait for the peer to read them.
 	queueMax = 64 << 10
 
@@ -63,8 +60,9 @@ type conn struct {
 	incoming     map[uint32]*receiver
 	shared       map[uint32]*sharedSocket // by half the number of their pipes
 	proposals    map[uint32]*pipeSocket   // half sockets that await an answer of the peer, by pipe
+	retired      map[uint32]*pipeSocket   // sockets of ended pipes, until the peer has heard of the end
 	queue        []byte                   // encoded messages to be written
-	fault        error                    // why this side closed the control socket
+	fault        error                    // why this side ends the conn
 
 	opening map[socket]*stallClock // sockets of handshakes for pipes that this side has dialed
 
@@ -119,6 +117,7 @@ func (t *Transport) newConn(m *controlHandshake) *conn {
 		incoming:  make(map[uint32]*receiver),
 		shared:    make(map[uint32]*sharedSocket),
 		proposals: make(map[uint32]*pipeSocket),
+		retired:   make(map[uint32]*pipeSocket),
 		opening:   make(map[socket]*stallClock),
 	}
 	if !c.dialed {
@@ -150,8 +149,8 @@ func (c *conn) end(reason error) {
 		return
 	}
 	c.ended = true
-	senders, receivers, proposals := c.outgoing, c.incoming, c.proposals
-	c.outgoing, c.incoming, c.proposals, c.shared = nil, nil, nil, nil
+	senders, receivers, proposals, retired := c.outgoing, c.incoming, c.proposals, c.retired
+	c.outgoing, c.incoming, c.proposals, c.retired, c.shared = nil, nil, nil, nil, nil
 	if reason == errConnClosed {
 		c.queue = message{kind: msgBye}.append(c.queue)
 		c.sock.SetDeadline(time.Now().Add(closeTimeout))
@@ -167,6 +166,9 @@ func (c *conn) end(reason error) {
 	}
 	for _, r := range receivers {
 		r.fail(reason)
+	}
+	for _, ps := range retired {
+		ps.release()
 	}
 	for id, ps := range proposals {
 		c.releaseHalf(id, ps)
@@ -305,7 +307,7 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 		return nil, errConnClosed
 	case id%2 == 0 == c.dialed, c.incoming[id] != nil:
 		return nil, errPipeNumber
-	case len(c.incoming) >= c.t.cfg.MaxPipes:
+	case len(c.incoming) >= c.t.cfg.MaxPipes, len(c.retired) > c.t.cfg.MaxPipes:
 		return nil, errTooMany
 	}
 	r := &receiver{conn: c, id: id, ended: make(chan struct{}), done: make(chan struct{})}
@@ -370,7 +372,7 @@ func (c *conn) writeMessages() {
 			_, err := c.tls.Write(b)
 			c.writing.Store(false)
 			if err != nil {
-				c.failWrite(err)
+				c.failSoon(err)
 				return
 			}
 			continue
@@ -383,13 +385,13 @@ func (c *conn) writeMessages() {
 	}
 }
 
-// failWrite leaves the end of the conn to receive after a failed write: the peer may have closed the conn, and its message is still to
-// be read.
-func (c *conn) failWrite(err error) {
+// failSoon leaves the end of the conn to receive after the failure of a socket: the peer may have closed the conn, and its message is
+// still to be read. If not, the peer answers msgBroken by the end of the control socket.
+func (c *conn) failSoon(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ended {
-		c.fault = cmp.Or(c.fault, err)
+	if !c.ended && c.fault == nil {
+		c.fault = err
 		c.sock.SetReadDeadline(time.Now().Add(closeTimeout))
 	}
 }
@@ -456,13 +458,21 @@ func (c *conn) handle(m message) error {
 		}
 	case msgEnd:
 		if r := c.receiver(m.pipe); r != nil {
-			return r.handleEnd(m.n)
+			if err := r.handleEnd(m.n); err != nil {
+				return err
+			}
 		}
+		c.send(message{kind: msgHeard, pipe: m.pipe})
 	case msgDrop:
 		if s := c.sender(m.pipe); s != nil {
 			c.removeSender(s)
 			s.fail(errPipeAbandoned)
 		}
+		c.send(message{kind: msgHeard, pipe: m.pipe})
+	case msgHeard:
+		c.handleHeard(m.pipe)
+	case msgBroken:
+		c.end(c.controlError(fmt.Errorf("the peer reports that the socket of pipe %d has failed", m.pipe)))
 	default:
 		return fmt.Errorf("the peer sent unknown message %q on the control socket", m.kind)
 	}

@@ -27,28 +27,36 @@ func (ps *pipeSocket) share() bool {
 	return true
 }
 
-// endRead interrupts reads, and closes the socket if no pipe writes to it.
+// stopRead interrupts reads. The socket stays open until endRead.
+func (ps *pipeSocket) stopRead() {
+	ps.dirs.mu.Lock()
+	defer ps.dirs.mu.Unlock()
+	ps.dirs.readEnded = true
+	_ = ps.socket.SetReadDeadline(past())
+}
+
+// endRead interrupts reads, and closes the socket if no pipe writes to it. It is called once.
 func (ps *pipeSocket) endRead() {
-	ps.dirs.end(&ps.dirs.readEnded, ps.socket.SetReadDeadline, ps.socket)
+	ps.stopRead()
+	ps.release()
 }
 
-// endWrite interrupts writes, and closes the socket if no pipe reads from it.
+// endWrite interrupts writes, and closes the socket if no pipe reads from it. It is called once.
 func (ps *pipeSocket) endWrite() {
-	ps.dirs.end(&ps.dirs.writeEnded, ps.socket.SetWriteDeadline, ps.socket)
+	ps.dirs.mu.Lock()
+	ps.dirs.writeEnded = true
+	_ = ps.socket.SetWriteDeadline(past())
+	ps.dirs.mu.Unlock()
+	ps.release()
 }
 
-func (d *directions) end(ended *bool, limit func(time.Time) error, sock socket) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if *ended {
-		return
+// release ends the use of the socket by one of its pipes.
+func (ps *pipeSocket) release() {
+	ps.dirs.mu.Lock()
+	defer ps.dirs.mu.Unlock()
+	if ps.dirs.users--; ps.dirs.users <= 0 {
+		ps.socket.Close()
 	}
-	*ended = true
-	if d.users--; d.users > 0 {
-		_ = limit(past())
-		return
-	}
-	sock.Close()
 }
 
 // SetReadDeadline sets the read deadline, unless the direction has ended.
@@ -68,4 +76,34 @@ func (d *directions) setDeadline(ended *bool, set func(time.Time) error, t time.
 		return errPipeClosed
 	}
 	return set(t)
+}
+
+// retire sends m, which says that a pipe has ended. The socket stays open until the peer has heard it, since a socket that fails before
+// ends the conn.
+func (c *conn) retire(m message, ps *pipeSocket) {
+	c.mu.Lock()
+	over := c.ended
+	if !over {
+		c.retired[m.pipe] = ps
+	}
+	c.mu.Unlock()
+	if over {
+		ps.release()
+		return
+	}
+	c.send(m)
+}
+
+// handleHeard ends the use of a socket: the peer knows that the pipe has ended.
+func (c *conn) handleHeard(id uint32) {
+	if s := c.sender(id); s != nil {
+		s.handleHeard()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ps := c.retired[id]; ps != nil {
+		delete(c.retired, id)
+		ps.release()
+	}
 }

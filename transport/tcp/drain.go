@@ -7,9 +7,12 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// drainTicks times causeInterval bounds the time in which the pipes of a dead peer are read to the end of their sockets. It is
+// drainTicks times drainInterval bounds the time in which the pipes of a dead peer are read to the end of their sockets. It is
 // counted in ticks, so that readers run between them on a busy machine. Only a pipe that is not read takes so long.
-const drainTicks = 15
+const (
+	drainTicks    = 15
+	drainInterval = 20 * time.Millisecond
+)
 
 // endDrained ends the conn after the failure of the control socket, when the bytes that the peer has sent on its pipes
 // before were read. The kernel closes all sockets of a process that ends.
@@ -21,7 +24,7 @@ func (c *conn) endDrained(reason error) {
 }
 
 func (c *conn) drain() {
-	tick := time.NewTicker(causeInterval)
+	tick := time.NewTicker(drainInterval)
 	defer tick.Stop()
 	for ticks := 0; ticks < drainTicks && !c.isDrained(); {
 		select {
@@ -46,13 +49,10 @@ func (c *conn) isDrained() bool {
 	return true
 }
 
-// noteDrained notes that the socket has ended, and that all bytes in it were read.
-func (r *receiver) noteDrained() {
-	if r.drained.Swap(true) {
-		return
-	}
+// noteDrained is called when the socket of a pipe of the peer has failed and all bytes in it were read.
+func (c *conn) noteDrained() {
 	select {
-	case r.conn.drained <- struct{}{}:
+	case c.drained <- struct{}{}:
 	default:
 	}
 }

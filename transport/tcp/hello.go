@@ -219,6 +219,8 @@ const (
 	msgTake   = 't' // accepts or confirms a shared socket
 	msgEnd    = 'e' // my pipe has ended after n bytes
 	msgDrop   = 'd' // your pipe was read to its end, or will not be read further
+	msgHeard  = 'h' // answers msgEnd and msgDrop
+	msgBroken = 'k' // the socket of a pipe has failed, so the conn ends
 	msgBye    = 'b' // the conn is closed
 )
 

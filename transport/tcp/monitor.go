@@ -14,9 +14,6 @@ const (
 	// A socket has stalled after stallMin, or stallRTTs smoothed round trips, without progress.
 	stallMin  = 3 * monitorInterval
 	stallRTTs = 4
-	// explainSamples is the number of samples for which a message may explain the end of a socket. They are counted, so that the time
-	// in which this process does not run does not count.
-	explainSamples = 3
 )
 
 // A sample is the state of a socket, as the kernel reports it (struct tcp_info).
@@ -69,13 +66,6 @@ func (k *stallClock) observe(p sample, now time.Time) time.Duration {
 		return still
 	}
 	return 0
-}
-
-// A breakage is the failure of the socket of a pipe. A message on the control socket may explain it: the peer has closed the pipe, or
-// the conn. The peer queues such a message before it closes the socket. Without one, bytes are lost, and the conn must end.
-type breakage struct {
-	err      error
-	received uint64 // bytes that the receiver has read
 }
 
 // A monitorWake parks the monitor of a Transport while no socket is in use.
@@ -137,7 +127,7 @@ func (t *Transport) sample(now time.Time, resumed bool) (active bool) {
 	return active
 }
 
-// sample ends the conn if one of its sockets has stalled, or has ended without an explanation. It reports whether a socket is in use.
+// sample ends the conn if one of its sockets has stalled or failed. It reports whether a socket is in use.
 func (c *conn) sample(now time.Time, resumed bool) (active bool) {
 	control, _ := c.sampleStall("the control socket", c.sock, &c.stall, now, resumed)
 	active = c.writing.Load() || control.queued > 0
@@ -151,7 +141,6 @@ func (c *conn) sample(now time.Time, resumed bool) (active bool) {
 	}
 	for _, r := range receivers {
 		active = r.sampleRecord() || active
-		active = r.sampleBreakage() || active
 	}
 	for _, s := range senders {
 		active = s.sample(now, resumed) || active
@@ -177,48 +166,25 @@ func (c *conn) sampleStall(what string, sock socket, k *stallClock, now time.Tim
 // the peer has read the end, since the FIN can be lost too.
 func (s *sender) sample(now time.Time, resumed bool) (active bool) {
 	s.mu.Lock()
-	active = s.ps != nil && (s.writing || s.flushDone != nil || s.closed || s.sent != s.sampled || s.stall.last.queued > 0 || s.broken != nil)
+	active = s.ps != nil && (s.writing || s.flushDone != nil || s.closed || s.sent != s.sampled || s.stall.last.queued > 0)
 	s.sampled = s.sent
-	broken, ps := s.broken, s.ps
+	ps := s.ps
 	s.mu.Unlock()
 	if !active {
 		s.stall.reset()
 		return false
 	}
-	if broken == nil {
-		p, ok := s.conn.sampleStall(fmt.Sprintf("the socket of pipe %d", s.id), ps.socket, &s.stall, now, resumed)
-		if !ok || !p.ended || p.queued == 0 {
-			s.brokenSamples = 0
-			return ok
-		}
-		broken = fmt.Errorf("it has ended with %d bytes that the peer has not acknowledged", p.queued)
+	p, ok := s.conn.sampleStall(fmt.Sprintf("the socket of pipe %d", s.id), ps.socket, &s.stall, now, resumed)
+	if ok && p.ended && p.queued > 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.breakLocked(fmt.Errorf("it has ended with %d bytes that the peer has not acknowledged", p.queued))
 	}
-	if s.brokenSamples++; s.brokenSamples > explainSamples && s.conn.sender(s.id) == s {
-		s.conn.endBroken(s.id, broken)
-	}
-	return true
+	return ok
 }
 
-// sampleBreakage reports whether the socket of a pipe of the peer has ended without an explanation.
-func (r *receiver) sampleBreakage() (unexplained bool) {
-	b := r.broken.Load()
-	if b == nil {
-		return false
-	}
-	select {
-	case <-r.ended:
-		if b.received == r.size {
-			return false
-		}
-	default:
-	}
-	if r.brokenSamples++; r.brokenSamples > explainSamples && r.conn.receiver(r.id) == r {
-		r.conn.endBroken(r.id, b.err)
-	}
-	return true
-}
-
-// endBroken ends the conn after the failure of the socket of a pipe.
+// endBroken ends the conn after the failure of the socket of a pipe. It may be called with the lock of a pipe held.
 func (c *conn) endBroken(pipe uint32, err error) {
-	c.end(gone(fmt.Errorf("the socket of pipe %d has failed: %w", pipe, err)))
+	c.failSoon(fmt.Errorf("the socket of pipe %d has failed: %v", pipe, err)) // A wrapped ECONNRESET would count as the end of the process.
+	c.send(message{kind: msgBroken, pipe: pipe})
 }

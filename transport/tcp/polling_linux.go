@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -226,8 +225,8 @@ func (k *poller) newApplyLowat() func(fd uintptr) {
 func (r *receiver) WaitReadable() {
 	k := &r.poll
 	for !r.stopped.Load() {
-		if r.broken.Load() != nil { // The socket is readable for ever.
-			r.awaitExplanation()
+		if r.drained.Load() { // The socket is readable for ever.
+			<-r.done
 			return
 		}
 		if k.polling.Load() {
@@ -238,14 +237,6 @@ func (r *receiver) WaitReadable() {
 		if !k.polling.Load() {
 			return
 		}
-	}
-}
-
-// awaitExplanation waits a moment for an explanation of the broken socket.
-func (r *receiver) awaitExplanation() {
-	select {
-	case <-r.done:
-	case <-time.After(causeInterval):
 	}
 }
 

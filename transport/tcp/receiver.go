@@ -30,10 +30,9 @@ type receiver struct {
 	size  uint64        // length of the pipe in bytes; set before ended is closed
 
 	stopped  atomic.Bool  // failure is set
-	drained  atomic.Bool  // the socket has ended, and all its bytes were read
+	drained  atomic.Bool  // the socket has failed, and all its bytes were read
 	waits    atomic.Bool  // the reader waits for the socket
 	deadline atomic.Int64 // Unix time in nanoseconds; 0 is none
-	broken   atomic.Pointer[breakage]
 
 	// Used only by the reading goroutine:
 	received uint64 // bytes of the pipe
@@ -48,7 +47,6 @@ type receiver struct {
 	// Used only by [Transport.monitor]:
 	partial        uint64 // recordConn.partial at the last sample
 	partialSamples int    // consecutive samples with this value
-	brokenSamples  int    // samples of a broken socket
 
 	poll    poller
 	locator locator
@@ -124,20 +122,22 @@ func (r *receiver) handleEnd(size uint64) error {
 	}
 }
 
-// fail ends the pipe. It reports false if it had ended before.
-func (r *receiver) fail(reason error) bool {
+// fail ends the pipe. It closes the socket unless retire does later.
+func (r *receiver) fail(reason error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.failure != nil {
-		return false
+		return
 	}
 	r.failure = reason
 	r.stopped.Store(true)
 	close(r.done)
 	if r.ps != nil {
-		r.ps.endRead()
+		r.ps.stopRead()
+		if reason != errPipeClosed {
+			r.ps.release()
+		}
 	}
-	return true
 }
 
 func (r *receiver) err() error {
@@ -146,13 +146,12 @@ func (r *receiver) err() error {
 	return r.failure
 }
 
-// stop ends the pipe and reports to the peer that it will not be read further, before it closes the
-// socket; see [breakage].
+// stop ends the pipe and reports to the peer that it will not be read further.
 func (r *receiver) stop() {
 	if r.conn.removeReceiver(r) {
-		r.conn.send(message{kind: msgDrop, pipe: r.id})
+		r.fail(errPipeClosed)
+		r.conn.retire(message{kind: msgDrop, pipe: r.id}, r.ps)
 	}
-	r.fail(errPipeClosed)
 }
 
 func (r *receiver) Close() error {
@@ -291,41 +290,25 @@ func (r *receiver) releaseView() {
 	r.updateBuffered()
 }
 
-// readError returns the error of a failed read. At the end of the socket it waits until the
-// control socket determines whether the pipe or the conn has ended, since that message may be
-// late or retransmitted.
+// readError returns the error of a failed read.
 func (r *receiver) readError(err error) error {
 	if isTimeout(err) && !r.stopped.Load() {
 		return os.ErrDeadlineExceeded
 	}
-	tick := time.NewTicker(causeInterval)
-	defer tick.Stop()
-	announced := r.ended
-	for {
-		if reason := r.cause(err); reason != nil {
-			return reason
-		}
-		select {
-		case <-r.done:
-		case <-announced:
-			announced = nil // cut short, unless cause finds the pipe complete
-		case <-tick.C:
-			if err := r.checkReadable(); isTimeout(err) {
-				return err
-			}
-		}
+	if reason := r.cause(err); reason != nil {
+		return reason
 	}
+	<-r.done
+	return r.err()
 }
 
-// cause returns the error of a failed read, or nil as long as it is unknown. If no message explains the error, the monitor ends the conn.
+// cause returns the error of a failed read. It returns nil while the conn ends because the socket has failed.
 func (r *receiver) cause(err error) error {
 	if r.eof {
 		return io.EOF
 	}
-	select {
-	case <-r.done:
+	if r.stopped.Load() {
 		return r.err()
-	default:
 	}
 	select {
 	case <-r.ended:
@@ -337,10 +320,9 @@ func (r *receiver) cause(err error) error {
 		// The pipe was cut short.
 	default:
 	}
-	if r.broken.Load() == nil {
-		r.broken.Store(&breakage{err, r.received})
-		r.conn.t.monitoring.note()
+	if !r.drained.Swap(true) {
+		r.conn.noteDrained()
+		r.conn.endBroken(r.id, err)
 	}
-	r.noteDrained()
 	return nil
 }

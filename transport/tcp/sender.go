@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -37,7 +36,6 @@ type sender struct {
 	mu        sync.Mutex
 	state     openState
 	failure   error // why the pipe has ended, unless by Close
-	broken    error // of the socket, without a reason from the peer
 	deadline  time.Time
 	writing   bool
 	closed    bool
@@ -47,9 +45,8 @@ type sender struct {
 	flushDone chan struct{} // closed when the flusher has returned; nil without one
 
 	// Used only by Transport.monitor:
-	stall         stallClock
-	sampled       uint64 // sent at the last sample
-	brokenSamples int    // consecutive samples of a broken socket
+	stall   stallClock
+	sampled uint64 // sent at the last sample
 }
 
 var (
@@ -230,7 +227,7 @@ func (s *sender) flush(done chan struct{}) {
 	s.unsent = s.unsent[n:]
 	if err != nil {
 		if !isTimeout(err) {
-			s.noteBrokenLocked(err)
+			s.breakLocked(err)
 		}
 		return
 	}
@@ -241,10 +238,11 @@ func (s *sender) flush(done chan struct{}) {
 	}
 }
 
-// noteBrokenLocked notes that the socket has failed.
-func (s *sender) noteBrokenLocked(err error) {
-	s.broken = cmp.Or(s.broken, err)
-	s.conn.t.monitoring.note()
+// breakLocked ends the conn after the failure of the socket, unless the pipe has ended.
+func (s *sender) breakLocked(err error) {
+	if s.failure == nil {
+		s.conn.endBroken(s.id, err)
+	}
 }
 
 // endWrite ends a Write that has accepted n of want bytes, and returns its error.
@@ -259,7 +257,7 @@ func (s *sender) endWrite(n, want int, err error) error {
 	if err == nil || late {
 		s.releaseLocked()
 	} else {
-		s.noteBrokenLocked(err)
+		s.breakLocked(err)
 	}
 	closed, over := s.closed, s.failure
 	s.mu.Unlock()
@@ -273,25 +271,8 @@ func (s *sender) endWrite(n, want int, err error) error {
 	case late:
 		return os.ErrDeadlineExceeded
 	}
-	return s.waitCause()
-}
-
-// waitCause waits until the control socket explains the failure of the socket, or the monitor ends the conn.
-func (s *sender) waitCause() error {
-	tick := time.NewTicker(causeInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.done:
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.failure
-		case <-tick.C:
-			if s.deadlinePassed() {
-				return s.interruptError()
-			}
-		}
-	}
+	<-s.done
+	return s.failure
 }
 
 // canTryLocked reports whether a nonblocking write may use the socket.
@@ -345,5 +326,13 @@ func (s *sender) Close() error {
 // TLS. The socket stays open until the peer has read its end.
 func (s *sender) announceEndLocked() {
 	s.conn.send(message{kind: msgEnd, pipe: s.id, n: s.sent})
-	_ = s.ps.CloseWrite()
+}
+
+// handleHeard ends the socket: the peer knows the length of the pipe.
+func (s *sender) handleHeard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ps != nil {
+		_ = s.ps.CloseWrite()
+	}
 }

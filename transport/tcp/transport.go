@@ -22,8 +22,8 @@
 // The end of a pipe states its length. A pipe that was cut short, because its process was
 // killed or its path was cut, is therefore never mistaken for one that has ended.
 //
-// A conn ends with [transport.ErrPeerGone] when one of its sockets breaks, without a message
-// that explains it within a second, or stalls: the kernel of the peer has acknowledged none of its
+// A conn ends with [transport.ErrPeerGone] when one of its sockets breaks before both sides know
+// that its pipe has ended, or stalls: the kernel of the peer has acknowledged none of its
 // bytes for 0.75 s, or four round trips if that is longer. Nothing is repeated on another
 // socket; a new conn may work. A peer that does not read is no stall, since its kernel closes the
 // window, and neither is the time in which this process does not run. Without bytes under way,
