@@ -58,6 +58,29 @@ func TestLinksAreReported(t *testing.T) {
 	})
 }
 
+// TestNewcomerLeavesAndJoinsAgain: a newcomer says goodbye before it is in a view, and is expected again. It gets another link.
+func TestNewcomerLeavesAndJoinsAgain(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		all := w.newcomers(1)
+		if err := w.meshes[2].Close(w.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.listen(2)
+		for _, m := range w.meshes[:2] {
+			m.Expect(all.Nodes[2:])
+		}
+		w.join(all, 2)
+		for rank, err := range w.reduceIn(2, membership.View{Epoch: 2, Nodes: all.Nodes}, 0, 1, 2) {
+			if err != nil {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+		w.wantNoFailures()
+	})
+}
+
 // TestForget: the memory for newcomers that never join does not grow with their number. The next
 // newcomer reuses the slot, and its link belongs to the right node.
 func TestForget(t *testing.T) {
