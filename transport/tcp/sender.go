@@ -185,16 +185,6 @@ func (s *sender) deadlinePassed() bool {
 	return s.closed || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
 }
 
-// interruptError returns the error of a write that was interrupted.
-func (s *sender) interruptError() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errPipeClosed
-	}
-	return os.ErrDeadlineExceeded
-}
-
 // releaseLocked ends the use of the socket. It starts the flusher if there is unsent
 // data, and otherwise returns the buffer and announces the end of a closed pipe. Only the
 // user of the socket calls it.
