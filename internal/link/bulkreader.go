@@ -95,7 +95,9 @@ func (b *flow) more(r *reader) error {
 			b.finish(b.grant, s, isFull)
 		}
 		b.link.noteRead()
-		if err = b.resume(err); err != nil || !b.begun {
+		if err = b.resume(err); !b.begun { // The frame is complete. The next read returns the error.
+			return nil
+		} else if err != nil {
 			return r.cut(err)
 		}
 	}

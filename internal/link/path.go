@@ -49,7 +49,23 @@ func (p *path) wrap(err error) error {
 	if p.over == "" {
 		return err
 	}
-	return fmt.Errorf("%s: %w", p.over, err)
+	return &bulkError{p.over, err}
+}
+
+// A bulkError is an error of the second connection.
+type bulkError struct {
+	over string
+	err  error
+}
+
+func (e *bulkError) Error() string { return e.over + ": " + e.err.Error() }
+
+func (e *bulkError) Unwrap() error { return e.err }
+
+// IsOfBulk reports whether the second connection of a link is the reason why both have ended.
+func IsOfBulk(err error) bool {
+	_, ok := errors.AsType[*bulkError](err)
+	return ok
 }
 
 // open opens the pipe of a lane. Lanes with short frames in both directions are paired, and

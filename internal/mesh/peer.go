@@ -54,7 +54,11 @@ func newPeer(n *membership.Node, rank int) peer {
 func (p *peer) noteFailure(r *route, err error) {
 	if r != nil && r.path != nil && !r.path.isLocal() && !r.path.Relay && !errors.Is(err, transport.ErrPeerClosed) {
 		f := pathFailure{r.path, r.conn.RemoteAddr(), err}
+		if r.bulk != nil && link.IsOfBulk(err) {
+			f.path = r.bulk
+		}
 		p.failed = append(slices.DeleteFunc(slices.Clone(p.failed), func(g pathFailure) bool { return g.path == f.path && g.host() == f.host() }), f)
+		p.failed = p.failed[max(0, len(p.failed)-failedMax):]
 	}
 }
 
@@ -67,6 +71,9 @@ func (p *peer) failures(path *Path, addrs ...string) int {
 	}
 	return 0
 }
+
+// failedMax bounds the failures that are remembered: a peer may dial from any number of addresses.
+const failedMax = 8
 
 // fruitlessMax is the number of connections in a row that deliver nothing after which a link uses another address, and no second connection for
 // bulk: the network may drop long packets alone, and pass handshakes and heartbeats.
@@ -115,7 +122,7 @@ func (p *peer) noteDelivery(r *route, d link.Delivery, limit time.Duration) erro
 
 // explain makes the failure of the last connection the reason for a route over another path.
 func (p *peer) explain(r *route) {
-	if n := len(p.failed); n > 0 && p.failed[n-1].path != r.path {
+	if n := len(p.failed); n > 0 && p.failed[n-1].path != r.path && p.failed[n-1].path != r.bulk {
 		r.why = p.failed[n-1].why()
 	}
 }

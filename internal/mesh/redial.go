@@ -48,7 +48,9 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		if isRelayed && m.isNear(p.node.ID) {
 			p.broken, p.brokenDirect = errNear, false
 		}
-		p.route, p.failed = nil, nil
+		if p.route = nil; !p.isFruitless() { // This side may have closed it to leave the second connection out.
+			p.failed = nil
+		}
 		return link.NoPurpose, true
 	case m.closing && !l.IsNeeded() || p.state.IsGone() || p.state == membership.PeerDoubted:
 		return link.NoPurpose, false

@@ -32,8 +32,10 @@ type Conn struct {
 
 	watching  atomic.Bool
 	suspected atomic.Bool // examine runs
-	stall     stallClock
-	read      atomic.Int64 // bytes read from pipes
+
+	hasAnswered atomic.Bool // the peer has answered a question of this side over TCP
+	stall       stallClock
+	read        atomic.Int64 // bytes read from pipes
 
 	mu      sync.Mutex
 	ended   bool       // cleanUp has run

@@ -75,13 +75,13 @@ func (t *Transport) monitor() {
 }
 
 // examine ends the connection if the network alone can be the reason why the peer answers no packet: its process answers over TCP, or nothing answers
-// at its address, although it did before. A process that is stopped or waits for a processor does not answer, but its kernel does.
+// at its address, although it did before over TCP. A process that is stopped or waits for a processor does not answer, but its kernel does.
 func (c *Conn) examine(still time.Duration) {
 	before, why := c.qc.ConnectionStats().PacketsReceived, "its process answers over TCP"
 	for asked := 0; asked < 2; asked++ {
 		switch got, _ := c.ask(askOnce); {
 		case got == answerKnown:
-		case got == answerNowhere && c.isWatched():
+		case got == answerNowhere && c.hasAnswered.Load():
 			why = "nothing answers at its address"
 			asked++ // The kernel has repeated the question.
 		default:

@@ -165,6 +165,7 @@ func (c *Conn) question(sock net.Conn, want byte) answer {
 		return answerUnknown
 	}
 	sock.SetDeadline(time.Time{})
+	c.hasAnswered.Store(true)
 	return answerKnown
 }
 

@@ -305,7 +305,7 @@ func (c *conn) addReceiver(id uint32) (*receiver, error) {
 	switch {
 	case c.ended:
 		return nil, errConnClosed
-	case id%2 == 0 == c.dialed, c.incoming[id] != nil:
+	case id%2 == 0 == c.dialed, c.incoming[id] != nil, c.retired[id] != nil:
 		return nil, errPipeNumber
 	case len(c.incoming) >= c.t.cfg.MaxPipes, len(c.retired) > c.t.cfg.MaxPipes:
 		return nil, errTooMany

@@ -23,6 +23,23 @@ func (c *conn) endDrained(reason error) {
 	c.end(reason)
 }
 
+// awaitCause waits for done: the end of the conn, after the socket of a pipe has failed. It returns the error of interrupted before that, if there is
+// one.
+func awaitCause(done <-chan struct{}, interrupted func() error) error {
+	tick := time.NewTicker(drainInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-tick.C:
+			if err := interrupted(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 func (c *conn) drain() {
 	tick := time.NewTicker(drainInterval)
 	defer tick.Stop()

@@ -298,7 +298,9 @@ func (r *receiver) readError(err error) error {
 	if reason := r.cause(err); reason != nil {
 		return reason
 	}
-	<-r.done
+	if err := awaitCause(r.done, r.checkReadable); err != nil {
+		return err
+	}
 	return r.err()
 }
 

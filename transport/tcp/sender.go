@@ -178,13 +178,6 @@ func (s *sender) sendUnsent() error {
 	return err
 }
 
-// deadlinePassed reports whether a write must return.
-func (s *sender) deadlinePassed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed || !s.deadline.IsZero() && !time.Now().Before(s.deadline)
-}
-
 // releaseLocked ends the use of the socket. It starts the flusher if there is unsent
 // data, and otherwise returns the buffer and announces the end of a closed pipe. Only the
 // user of the socket calls it.
@@ -261,8 +254,23 @@ func (s *sender) endWrite(n, want int, err error) error {
 	case late:
 		return os.ErrDeadlineExceeded
 	}
-	<-s.done
+	if err := awaitCause(s.done, s.interruptError); err != nil {
+		return err
+	}
 	return s.failure
+}
+
+// interruptError returns the error of a write that Close or the deadline interrupts, or nil.
+func (s *sender) interruptError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return errPipeClosed
+	case !s.deadline.IsZero() && !time.Now().Before(s.deadline):
+		return os.ErrDeadlineExceeded
+	}
+	return nil
 }
 
 // canTryLocked reports whether a nonblocking write may use the socket.

@@ -114,7 +114,7 @@ const (
 func (s *sender) sendTLS(pieces [][]byte) (n int, err error) {
 	pieces = advance(pieces, 0)
 	for len(pieces) > 0 && err == nil {
-		if s.deadlinePassed() {
+		if s.interruptError() != nil {
 			return n, os.ErrDeadlineExceeded
 		}
 		m, failed := s.encryptBatch(pieces)
