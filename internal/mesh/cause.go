@@ -85,7 +85,8 @@ func (m *Mesh) lossLocked(slot int, err error) *LossError {
 	if m.view.Size() > reportsFrom {
 		e.outlived, e.asked, e.all = make(map[membership.NodeID]bool), asked, make(chan struct{})
 	}
-	m.wg.Go(func() { m.findCause(e, p.node.ID, asked) })
+	id := p.node.ID
+	m.wg.Go(func() { m.findCause(e, id, asked) })
 	return e
 }
 
