@@ -79,14 +79,15 @@ const failedMax = 8
 // bulk: the network may drop long packets alone, and pass handshakes and heartbeats.
 const fruitlessMax = 2
 
-// declinedMax bounds the proposals that a node declines for another path: the peer repeats them within less than answerTimeout.
+// declinedMax bounds the proposals of the peer that a node declines for another path. The peer waits redialFirst before its second dial
+// and twice that before the third, so this node has some tenths of a second for its own.
 const declinedMax = 3
 
 // isFruitless reports whether the last fruitlessMax connections have delivered nothing.
 func (p *peer) isFruitless() bool { return p.fruitless >= fruitlessMax }
 
-// declines reports whether this node declines the proposal of the peer over the path that has failed last, since it tries others first. The peer
-// may have noticed other failures, so this ends.
+// declines reports whether this node declines a proposal of the peer: the last connections have delivered nothing, and the proposal is for the path
+// that failed last. After declinedMax proposals it accepts one, since the peer may reach this node over that path alone.
 func (m *Mesh) declines(slot int, r *route) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

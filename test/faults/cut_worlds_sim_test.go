@@ -28,7 +28,7 @@ const (
 	cutWorldsVariable = "CUTWORLDS"
 	// cutBeat is the interval of heartbeats, a tenth of the heartbeat timeout.
 	cutBeat = 200 * time.Millisecond
-	// cutSettle is the time in which a world works again after its faults, and in which it ends.
+	// cutSettle bounds the recovery of a world after its faults, and its end.
 	cutSettle = 2 * time.Minute
 	// cutPauseMax is the longest time for which the seed cannot be reached. Nodes give a seed without a state directory up after 30 s of silence,
 	// which may begin some seconds before, and QUIC tries again after up to twice the time.

@@ -74,8 +74,8 @@ func (t *Transport) monitor() {
 	}
 }
 
-// examine ends the connection if the network alone can be the reason why the peer answers no packet: its process answers over TCP, or nothing answers
-// at its address, although it did before over TCP. A process that is stopped or waits for a processor does not answer, but its kernel does.
+// examine asks the process of the peer over TCP. It ends the connection if the process answers, so that only the network can drop the packets, or if
+// nothing answers at an address where the process has answered before. A stopped process does not answer, but its kernel accepts the TCP connection.
 func (c *Conn) examine(still time.Duration) {
 	before, why := c.qc.ConnectionStats().PacketsReceived, "its process answers over TCP"
 	for asked := 0; asked < 2; asked++ {

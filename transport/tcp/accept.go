@@ -254,7 +254,7 @@ func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 }
 
 // confirmPipe confirms a pipe to the peer and waits for its confirmation, after which the
-// peer may count the pipe as open. If that is lost, the conn ends with the socket.
+// peer may count the pipe as open. If this side fails afterwards, the socket fails for the peer, and the conn ends.
 func (c *conn) confirmPipe(ps *pipeSocket) error {
 	if !c.t.pending.authenticate(ps.socket) {
 		return errEvicted

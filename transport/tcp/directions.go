@@ -27,7 +27,7 @@ func (ps *pipeSocket) share() bool {
 	return true
 }
 
-// stopRead interrupts reads. The socket stays open until endRead.
+// stopRead interrupts reads. The socket stays open until release.
 func (ps *pipeSocket) stopRead() {
 	ps.dirs.mu.Lock()
 	defer ps.dirs.mu.Unlock()
