@@ -33,6 +33,7 @@ type Transfer struct {
 
 	recalled bool
 	finished bool // the peer needs no more of it, while a segment is being written
+	waited   bool // a connection has begun since Deliver
 	transfer lane.Transfer
 	writer   *pipeWriter         // nil while the transfer waits for one
 	key      transport.RemoteKey // of the memory of the peer; zero if the payload goes through a pipe
@@ -172,7 +173,7 @@ func (l *Link) Deliver(t *Transfer) {
 func (b *bulk) deliver(t *Transfer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.recalled, t.finished, t.writer, t.next, t.fetched = false, false, nil, cursor{}, nil
+	t.recalled, t.finished, t.waited, t.writer, t.next, t.fetched = false, false, false, nil, cursor{}, nil
 	if b.closed {
 		return nil // The handler is notified of the end of the link.
 	}

@@ -118,6 +118,7 @@ func (b *flow) finish(grant uint64, s *Sink, isFull bool) {
 	if o != nil {
 		o.flush()
 	}
+	b.link.announceHeld()
 }
 
 // some reads a part of the segment.

@@ -20,9 +20,10 @@ func (x *exchange) noteDelivery(r *wire.Resume) {
 	now := waiting{received: [...]uint64{r.Received[wire.Control], r.Received[wire.Data], r.Bulk}}
 	_, now.bytes[wire.Control] = x.control.position()
 	_, now.bytes[wire.Data] = x.data.position()
-	now.bytes[wire.Bulk] = x.bulk.missing()
+	waited := x.began.bytes
+	waited[wire.Bulk], now.bytes[wire.Bulk] = x.bulk.missing()
 	var d Delivery
-	for lane, n := range x.began.bytes {
+	for lane, n := range waited {
 		if n > 0 && now.received[lane] == x.began.received[lane] {
 			d.Stuck, d.Lane = n, wire.Lane(lane)
 		}
@@ -30,14 +31,19 @@ func (x *exchange) noteDelivery(r *wire.Resume) {
 	x.began, x.delivery = now, d
 }
 
-// missing returns the number of bytes of granted payloads that the peer has not received.
-func (b *bulk) missing() (n int) {
+// missing returns the number of bytes of granted payloads that the peer has not received: of those that the connection before the current one
+// was to deliver and that were not withdrawn, and of all.
+func (b *bulk) missing() (waited, all int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range b.transfers.All() {
-		n += t.Size() - t.Sent()
+	for _, open := range b.transfers.All() {
+		t := open.Of.(*Transfer)
+		if all += t.rest(); t.waited {
+			waited += t.rest()
+		}
+		t.waited = true
 	}
-	return n
+	return waited, all
 }
 
 // LastDelivery returns the Delivery of the connection before the current one.

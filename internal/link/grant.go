@@ -99,6 +99,7 @@ type grants struct {
 	mu   sync.Mutex
 	wake sync.Cond
 	set  lane.Grants
+	held []heldGrant  // the oldest first
 	some atomic.Int32 // how many are open
 
 	ignored atomic.Bool // the peer did not answer when remote memory was recalled
@@ -115,6 +116,55 @@ func (l *Link) Grant(s *Sink) uint64 {
 		panic("link: grant of a reduction of incomplete elements")
 	}
 	return l.exchange().grants.add(s)
+}
+
+// A heldGrant is the frame that announces a grant when there is room for it.
+type heldGrant struct {
+	id    uint64
+	frame []byte
+}
+
+// announce sends the frame that add appends: it tells the peer the number of a grant. With wire.GrantsMax open grants that waits until one
+// of them is closed.
+func (l *Link) announce(id uint64, add func(b []byte) []byte) {
+	if l.exchange().grants.holds(id, add) {
+		return
+	}
+	o := l.replies()
+	l.shareSink(o, id)
+	o.post(add)
+}
+
+func (g *grants) holds(id uint64, add func(b []byte) []byte) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	open := g.set.Find(id)
+	isHeld := open != nil && !g.set.Admit(open)
+	if isHeld {
+		g.held = append(g.held, heldGrant{id, add(nil)})
+	}
+	return isHeld
+}
+
+// announceHeld announces the grants for which there is room now, and those that were withdrawn meanwhile, for which the peer waits.
+func (l *Link) announceHeld() {
+	g := &l.exchange().grants
+	for h, ok := g.nextHeld(); ok; h, ok = g.nextHeld() {
+		l.announce(h.id, func(b []byte) []byte { return append(b, h.frame...) })
+	}
+}
+
+func (g *grants) nextHeld() (h heldGrant, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.held) > 0 {
+		open := g.set.Find(g.held[0].id)
+		ok = open == nil || g.set.Admit(open)
+	}
+	if ok {
+		h, g.held = g.held[0], g.held[1:]
+	}
+	return h, ok
 }
 
 // Claim is Grant for the message of a call of Handler.Claim.
@@ -136,6 +186,7 @@ func (g *grants) add(s *Sink) uint64 {
 // be in progress. If the peer may write the memory directly, Ungrant asks it to stop, and waits for the
 // answer of its transport for at most a second.
 func (l *Link) Ungrant(s *Sink) {
+	defer l.announceHeld()
 	g := s.of
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -138,18 +138,14 @@ func (l *Link) replies() *outbox {
 	return &l.exchange().control
 }
 
-// GrantStep tells the peer the number of the grant for a step.
+// GrantStep tells the peer the number of the grant for a step. If too many grants are open, it does so later.
 func (l *Link) GrantStep(s wire.Step) {
-	o := l.replies()
-	l.shareSink(o, s.Grant)
-	o.post(s.AppendGrant)
+	l.announce(s.Grant, s.AppendGrant)
 }
 
-// GrantOffer tells the peer the number of the grant for a message it offered.
+// GrantOffer is GrantStep for a message that the peer has offered.
 func (l *Link) GrantOffer(g wire.OfferGrant) {
-	o := l.replies()
-	l.shareSink(o, g.Grant)
-	o.post(g.Append)
+	l.announce(g.Grant, g.Append)
 }
 
 // RefuseOffer tells the peer that a message it offered cannot be received.

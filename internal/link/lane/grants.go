@@ -14,6 +14,7 @@ type Grant struct {
 
 	id        uint64
 	size, got int
+	held      bool
 }
 
 // ID returns the number of the grant.
@@ -25,17 +26,40 @@ func (g *Grant) Got() int { return g.got }
 // Restart says that the payload arrives from its beginning.
 func (g *Grant) Restart() { g.got = 0 }
 
-// Grants are the grants of one side, for payloads of the peer. A grant is open until it is filled or withdrawn.
+// Grants are the grants of one side, for payloads of the peer. A grant is open until it is filled or withdrawn. With more than wire.GrantsMax
+// of them, which a statement lists, further ones are held: the peer does not know them yet.
 type Grants struct {
 	last uint64   // the number of the latest
 	open []*Grant // by their numbers, ascending
+	held int      // how many of them are held
 }
 
-// Add opens a grant for size bytes. The caller announces it by a numbered frame.
+// Add opens a grant for size bytes. The caller announces it by a numbered frame when Admit allows that.
 func (s *Grants) Add(g *Grant, size int) {
 	s.last++
-	g.id, g.size, g.got = s.last, size, 0
+	g.id, g.size, g.got, g.held = s.last, size, 0, s.isFull()
+	if g.held {
+		s.held++
+	}
 	s.open = append(s.open, g)
+}
+
+func (s *Grants) isFull() bool { return len(s.open)-s.held >= wire.GrantsMax }
+
+// Admit reports whether the caller may announce an open grant: it is not held, or there is room for it now.
+func (s *Grants) Admit(g *Grant) bool {
+	if g.held && s.isFull() {
+		return false
+	}
+	s.unhold(g)
+	return true
+}
+
+func (s *Grants) unhold(g *Grant) {
+	if g.held {
+		g.held = false
+		s.held--
+	}
 }
 
 // Find returns an open grant, or nil.
@@ -54,6 +78,7 @@ func (s *Grants) Withdraw(g *Grant) (wasOpen bool) {
 	i, ok := s.index(g.id)
 	if wasOpen = ok && s.open[i] == g; wasOpen {
 		s.open = slices.Delete(s.open, i, i+1)
+		s.unhold(g)
 	}
 	return wasOpen
 }
@@ -85,11 +110,13 @@ func (s *Grants) Arrived(g *Grant, n int) (isFilled bool) {
 	return g.got == g.size && s.Withdraw(g)
 }
 
-// State adds the open grants to a statement of this side.
+// State adds the open grants to a statement of this side, without those that are held.
 func (s *Grants) State(r *wire.Resume) {
 	r.Last = s.last
 	for _, g := range s.open {
-		r.Grants = append(r.Grants, wire.Progress{Grant: g.id, Got: uint64(g.got)})
+		if !g.held {
+			r.Grants = append(r.Grants, wire.Progress{Grant: g.id, Got: uint64(g.got)})
+		}
 	}
 }
 
