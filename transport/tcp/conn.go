@@ -342,8 +342,8 @@ func (c *conn) send(m message) {
 	switch {
 	case c.ended:
 	case len(c.queue) > queueMax:
-		c.fault = fmt.Errorf("the peer does not read its control socket: more than %d bytes are queued", queueMax)
-		c.sock.Close() // receive ends the conn
+		err := gone(fmt.Errorf("the peer does not read its control socket: more than %d bytes are queued", queueMax))
+		c.t.tasks.Go(func() { c.end(err) }) // It needs the locks of pipes.
 	default:
 		c.queue = m.append(c.queue)
 	}
@@ -413,11 +413,14 @@ func (c *conn) receive() error {
 		if err == nil && m.kind == msgBye {
 			return errPeerClosed
 		}
-		if err == nil && !c.isEnded() {
-			err = c.handle(m)
-		}
 		if err != nil {
 			return c.controlError(err)
+		}
+		if c.isEnded() {
+			continue
+		}
+		if err := c.handle(m); err != nil {
+			c.end(gone(err)) // at once, and without the messages of a peer that violates the protocol
 		}
 	}
 }

@@ -41,3 +41,24 @@ func TestReadAfterTheEndOfThePeer(t *testing.T) {
 		})
 	}
 }
+
+// TestProtocolErrorEndsAtOnce: a conn whose peer violates the protocol does not wait for a reader.
+func TestProtocolErrorEndsAtOnce(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	const tries = 5 // The machine may be slow.
+	for n := 1; ; n++ {
+		a, b := connect(t, nodes[0], nodes[1])
+		s, _ := pipeBetween(t, a, b)
+		if _, err := s.Write([]byte("data")); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		a.send(message{kind: '?'})
+		awaitEnd(t, b, transport.ErrPeerGone)
+		if time.Since(start) < drainTicks*drainInterval {
+			return
+		} else if n == tries {
+			t.Fatalf("each of %d conns ends after %v or more", tries, drainTicks*drainInterval)
+		}
+	}
+}

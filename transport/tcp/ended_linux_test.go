@@ -17,6 +17,7 @@ import (
 type failingSocket struct {
 	socket
 	dead    atomic.Bool
+	queued  atomic.Int32 // bytes, as the kernel reports them
 	samples atomic.Int32 // number of calls of sample
 }
 
@@ -27,9 +28,16 @@ func (m *failingSocket) Write(p []byte) (int, error) {
 	return m.socket.Write(p)
 }
 
+func (m *failingSocket) CloseWrite() error {
+	if m.dead.Load() {
+		return syscall.ENOTCONN
+	}
+	return m.socket.CloseWrite()
+}
+
 func (m *failingSocket) sample() sample {
 	n := m.samples.Add(1)
-	return sample{ended: m.dead.Load(), queued: 1, acked: uint64(n)} // no stall
+	return sample{ended: m.dead.Load(), queued: int(m.queued.Load()), acked: uint64(n)} // no stall
 }
 
 // replaceSocket replaces the socket of an idle pipe.
@@ -59,6 +67,7 @@ func TestSocketEndsInUse(t *testing.T) {
 			from, to := connect(t, nodes[0], nodes[1])
 			s, _ := pipeBetween(t, from, to)
 			m := s.replaceSocket()
+			m.queued.Store(1)
 			if flushes {
 				m.dead.Store(true)
 				if !s.TryWrite([]byte("data")) { // leaves it to the flusher, since there is no file descriptor
@@ -77,6 +86,21 @@ func TestSocketEndsInUse(t *testing.T) {
 				t.Errorf("the conn has ended: %v, want the socket of pipe 0 as the reason, and %q", err, want)
 			}
 		})
+	}
+}
+
+// TestSocketEndsBeforeTheEndOfAPipe: the kernel of the peer has all bytes of a closed pipe, and its socket ends before it can send a FIN. The
+// reader does not wait for that.
+func TestSocketEndsBeforeTheEndOfAPipe(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	from, to := connect(t, nodes[0], nodes[1])
+	s, r := pipeBetween(t, from, to)
+	m := s.replaceSocket()
+	m.dead.Store(true)
+	s.Close()
+	awaitEnd(t, from, transport.ErrPeerGone)
+	if n, err := r.ReadFunc(1, func([]byte) {}); n != 0 || !errors.Is(err, transport.ErrPeerGone) {
+		t.Errorf("read %d bytes, %v, want %v", n, err, transport.ErrPeerGone)
 	}
 }
 

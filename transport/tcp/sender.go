@@ -330,7 +330,10 @@ func (s *sender) announceEndLocked() {
 func (s *sender) handleHeard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ps != nil {
-		_ = s.ps.CloseWrite()
+	if s.ps == nil {
+		return
+	}
+	if err := s.ps.CloseWrite(); err != nil { // The socket has ended. The peer would wait for the end of its stream.
+		s.breakLocked(err)
 	}
 }
