@@ -220,7 +220,7 @@ func (c *conn) acceptReceiver(ps *pipeSocket, id uint32) error {
 	if err != nil {
 		return err
 	}
-	if err := c.confirmPipe(ps); err != nil {
+	if err := c.confirmPipe(id, ps); err != nil {
 		c.settleShared(id, nil)
 		c.removeReceiver(r)
 		return err
@@ -242,7 +242,7 @@ func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 		}
 		return err
 	}
-	if err := c.confirmPipe(ps); err != nil {
+	if err := c.confirmPipe(id, ps); err != nil {
 		c.settleShared(id, nil)
 		c.removeSender(s)
 		s.open(nil, fmt.Errorf("tcp: open a pipe: %w", handshakeError(err)))
@@ -255,10 +255,12 @@ func (c *conn) acceptSender(ps *pipeSocket, id uint32) error {
 
 // confirmPipe confirms a pipe to the peer and waits for its confirmation, after which the
 // peer may count the pipe as open. If this side fails afterwards, the socket fails for the peer, and the conn ends.
-func (c *conn) confirmPipe(ps *pipeSocket) error {
+func (c *conn) confirmPipe(id uint32, ps *pipeSocket) error {
 	if !c.t.pending.authenticate(ps.socket) {
 		return errEvicted
 	}
+	c.beginOpening(id, ps.socket)
+	defer c.endOpening(ps.socket)
 	rw := ps.netConn()
 	if _, err := rw.Write([]byte{yes}); err != nil {
 		return err

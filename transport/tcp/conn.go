@@ -64,10 +64,13 @@ type conn struct {
 	queue        []byte                   // encoded messages to be written
 	fault        error                    // why this side ends the conn
 
-	opening map[socket]*stallClock // sockets of handshakes for pipes that this side has dialed
+	opening map[socket]*openingSocket // sockets of handshakes for pipes, until the peer has acknowledged their last bytes
 
 	writing atomic.Bool // bytes are being written to the control socket
-	stall   stallClock  // of the control socket; used only by Transport.monitor
+
+	// Used only by Transport.monitor.
+	stall stallClock    // of the control socket
+	rtt   time.Duration // of the control socket at the last sample
 }
 
 var (
@@ -118,7 +121,7 @@ func (t *Transport) newConn(m *controlHandshake) *conn {
 		shared:    make(map[uint32]*sharedSocket),
 		proposals: make(map[uint32]*pipeSocket),
 		retired:   make(map[uint32]*pipeSocket),
-		opening:   make(map[socket]*stallClock),
+		opening:   make(map[socket]*openingSocket),
 	}
 	if !c.dialed {
 		c.nextID, c.nextPairedID = 1, 1

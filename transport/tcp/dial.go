@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/eyeballs"
@@ -271,7 +272,7 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.setOpening(in.sock, false)
+	defer c.endOpening(in.sock)
 	if err := in.finish(wanted); err != nil {
 		in.fail()
 		return nil, err
@@ -279,16 +280,26 @@ func (c *conn) connect(id uint32, wanted func() error) (*pipeSocket, error) {
 	return in.ps, nil
 }
 
-// setOpening adds the socket of a handshake to those that the monitor samples, or removes it.
-func (c *conn) setOpening(sock socket, on bool) {
+// An openingSocket is the socket of a handshake for a pipe.
+type openingSocket struct {
+	pipe  uint32
+	stall stallClock
+	over  atomic.Bool // The handshake has ended. The peer may still wait for its last bytes.
+}
+
+// beginOpening has the monitor sample the socket of a handshake.
+func (c *conn) beginOpening(pipe uint32, sock socket) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !on {
-		delete(c.opening, sock)
-		return
-	}
-	c.opening[sock] = new(stallClock)
+	c.opening[sock] = &openingSocket{pipe: pipe}
 	c.t.monitoring.note()
+}
+
+// endOpening is called when the handshake has ended. The monitor samples the socket until the peer has acknowledged all bytes.
+func (c *conn) endOpening(sock socket) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.opening[sock].over.Store(true)
 }
 
 // A pipeHandshake is the handshake on the socket of a pipe, after the peer has proved
@@ -312,10 +323,10 @@ func (c *conn) startHandshake(id uint32) (in *pipeHandshake, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.setOpening(a.sock, true)
+	c.beginOpening(id, a.sock)
 	defer func() {
 		if err != nil {
-			c.setOpening(a.sock, false)
+			c.endOpening(a.sock)
 			a.fail()
 		}
 	}()

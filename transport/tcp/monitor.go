@@ -23,6 +23,7 @@ type sample struct {
 	windowed  bool   // the receive window of the peer allows no more bytes
 	acked     uint64 // bytes
 	smoothRTT time.Duration
+	young     bool          // smoothRTT is the shortest round trip so far
 	probe     time.Duration // until the next probe or retransmission
 }
 
@@ -130,13 +131,19 @@ func (t *Transport) sample(now time.Time, resumed bool) (active bool) {
 // sample ends the conn if one of its sockets has stalled or failed. It reports whether a socket is in use.
 func (c *conn) sample(now time.Time, resumed bool) (active bool) {
 	control, _ := c.sampleStall("the control socket", c.sock, &c.stall, now, resumed)
+	c.rtt = control.smoothRTT
 	active = c.writing.Load() || control.queued > 0
 	c.mu.Lock()
 	senders, receivers := slices.Collect(maps.Values(c.outgoing)), slices.Collect(maps.Values(c.incoming))
 	opening := maps.Clone(c.opening)
 	c.mu.Unlock()
-	for sock, k := range opening {
-		c.sampleStall("the socket of a new pipe", sock, k, now, resumed)
+	for sock, o := range opening {
+		over := o.over.Load()
+		if p, _ := c.sampleStall(pipeName(o.pipe), sock, &o.stall, now, resumed); over && p.queued == 0 {
+			c.mu.Lock()
+			delete(c.opening, sock)
+			c.mu.Unlock()
+		}
 		active = true
 	}
 	for _, r := range receivers {
@@ -148,6 +155,8 @@ func (c *conn) sample(now time.Time, resumed bool) (active bool) {
 	return active
 }
 
+func pipeName(id uint32) string { return fmt.Sprintf("the socket of pipe %d", id) }
+
 // sampleStall samples a socket. If it has stalled, the conn ends.
 func (c *conn) sampleStall(what string, sock socket, k *stallClock, now time.Time, resumed bool) (p sample, ok bool) {
 	if resumed {
@@ -155,6 +164,9 @@ func (c *conn) sampleStall(what string, sock socket, k *stallClock, now time.Tim
 	}
 	if p, ok = sampleOf(sock); !ok || p.ended {
 		return p, ok
+	}
+	if p.young && c.rtt > 0 { // The handshake may have lost packets.
+		p.smoothRTT = min(p.smoothRTT, c.rtt)
 	}
 	if still := k.observe(p, now); still > 0 && !c.t.cfg.Anonymous { // Nothing replaces the conn of a process that joins.
 		c.end(gone(fmt.Errorf("%s has stalled: the kernel of the peer has acknowledged none of its %d bytes for %v", what, p.queued, still.Truncate(time.Millisecond))))
@@ -174,7 +186,7 @@ func (s *sender) sample(now time.Time, resumed bool) (active bool) {
 		s.stall.reset()
 		return false
 	}
-	p, ok := s.conn.sampleStall(fmt.Sprintf("the socket of pipe %d", s.id), ps.socket, &s.stall, now, resumed)
+	p, ok := s.conn.sampleStall(pipeName(s.id), ps.socket, &s.stall, now, resumed)
 	if ok && p.ended && p.queued > 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -119,8 +119,8 @@ func TestStalledHandshake(t *testing.T) {
 				}
 				awaitEnd(t, opener, transport.ErrPeerGone)
 				awaitEnd(t, other, transport.ErrPeerGone)
-				if a, b := opener.Err().Error(), other.Err().Error(); !strings.Contains(a+b, "the socket of a new pipe has stalled") {
-					t.Errorf("the conn has ended: %s, and %s, want the stall of the socket of a new pipe as the reason", a, b)
+				if a, b := opener.Err().Error(), other.Err().Error(); !strings.Contains(a+b, "the socket of pipe") {
+					t.Errorf("the conn has ended: %s, and %s, want the stall of the socket as the reason", a, b)
 				}
 			})
 		}
@@ -180,4 +180,54 @@ func TestStoppedPeer(t *testing.T) {
 			t.Errorf("read %d bytes of %d, %v", n, taken, err)
 		}
 	})
+}
+
+// TestRoundTripAfterHandshake: a packet that the handshake has lost does not count as a long round trip, which would let a stall last
+// for 3 s.
+func TestRoundTripAfterHandshake(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		dropAll(t, raw)
+		time.AfterFunc(500*time.Millisecond, func() {
+			raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) })
+		})
+		return nil
+	}}
+	sock, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	raw, err := sock.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make([]byte, 1)
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if _, err := sock.Write(read); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := accepted.Read(read); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an acknowledgement", func() bool { p, _ := sampleSocket(raw); return p.queued == 0 })
+	var info *unix.TCPInfo
+	raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the smoothed round trip is %d µs, the shortest %d µs, %d segments are delivered", info.Rtt, info.Min_rtt, info.Delivered)
+	p, ok := sampleSocket(raw)
+	if limit := stallMin / stallRTTs; !ok || p.smoothRTT > limit {
+		t.Errorf("a round trip of %v (sampled: %t), want at most %v", p.smoothRTT, ok, limit)
+	}
 }

@@ -76,7 +76,7 @@ func (readOnly) SetWriteDeadline(t time.Time) error { return nil }
 func newSampledConn(t *testing.T) (c *conn, control, pipe *simulated, s *sender) {
 	t.Helper()
 	control, pipe = new(simulated), new(simulated)
-	c = &conn{t: newIdleTransport(), sock: control, queued: make(chan struct{}, 1), outgoing: make(map[uint32]*sender), opening: make(map[socket]*stallClock)}
+	c = &conn{t: newIdleTransport(), sock: control, queued: make(chan struct{}, 1), outgoing: make(map[uint32]*sender), opening: make(map[socket]*openingSocket)}
 	c.ctx, c.cancel = context.WithCancelCause(t.Context())
 	s = &sender{conn: c, id: 4, done: make(chan struct{}), ps: &pipeSocket{socket: pipe}}
 	c.outgoing[s.id] = s
@@ -92,8 +92,17 @@ func TestStallEndsConn(t *testing.T) {
 		"the control socket has stalled: the kernel of the peer has acknowledged none of its 13 bytes for 750ms": func(control, _ *simulated, _ *sender) {
 			control.state.queued = 13
 		},
-		"the socket of a new pipe has stalled: the kernel of the peer has acknowledged none of its 99 bytes for 750ms": func(_, _ *simulated, s *sender) {
-			s.conn.setOpening(&simulated{state: sample{queued: 99}}, true)
+		"the socket of pipe 6 has stalled: the kernel of the peer has acknowledged none of its 99 bytes for 750ms": func(_, _ *simulated, s *sender) {
+			s.conn.beginOpening(6, &simulated{state: sample{queued: 99}})
+		},
+		"the socket of pipe 6 has stalled: the kernel of the peer has acknowledged none of its 1 bytes for 750ms": func(_, _ *simulated, s *sender) {
+			last := &simulated{state: sample{queued: 1}}
+			s.conn.beginOpening(6, last)
+			s.conn.endOpening(last) // The handshake is over here; its last byte has not arrived.
+		},
+		"the socket of pipe 4 has stalled: the kernel of the peer has acknowledged none of its 88 bytes for 750ms": func(control, pipe *simulated, s *sender) {
+			control.state.smoothRTT = time.Millisecond
+			s.sent, pipe.state = 1, sample{queued: 88, young: true, smoothRTT: time.Second} // The handshake has lost a packet.
 		},
 	} {
 		c, control, pipe, s := newSampledConn(t)
@@ -235,4 +244,31 @@ func connectTCP(t *testing.T) (dialed, accepted *net.TCPConn) {
 	}
 	t.Cleanup(func() { there.Close() })
 	return here.(*net.TCPConn), there.(*net.TCPConn)
+}
+
+// TestOpeningSocket checks that the socket of a handshake is sampled until the peer has acknowledged its last bytes.
+func TestOpeningSocket(t *testing.T) {
+	c, _, _, _ := newSampledConn(t)
+	sock := &simulated{state: sample{queued: 1}}
+	c.beginOpening(6, sock)
+	sampled := func() bool { return c.sample(time.Now(), false) }
+	for _, step := range []struct {
+		when   string
+		queued int
+		ends   bool
+		want   bool
+	}{
+		{"during the handshake", 0, false, true},
+		{"during the handshake, for the second time", 0, false, true},
+		{"while the last bytes are under way", 1, true, true},
+		{"when all is acknowledged", 0, false, true},
+		{"after that", 0, false, false},
+	} {
+		if sock.state.queued = step.queued; step.ends {
+			c.endOpening(sock)
+		}
+		if got := sampled(); got != step.want {
+			t.Errorf("%s: sampled: %t, want %t", step.when, got, step.want)
+		}
+	}
 }

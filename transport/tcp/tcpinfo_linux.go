@@ -7,7 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const stateClose = 7 // TCP_CLOSE of linux/tcp_states.h
+const (
+	stateClose = 7 // TCP_CLOSE of linux/tcp_states.h
+
+	// deliveredMin is the number of segments after which the handshake, which takes a second longer for each lost packet, no longer
+	// counts in the smoothed round trip. An acknowledgement of 64 KiB counts as one round trip.
+	deliveredMin = 1024
+)
 
 // sampleSocket asks the kernel for the state of a socket. Before Linux 5.4, which does not report the window of the peer, none stalls.
 func sampleSocket(raw syscall.RawConn) (p sample, ok bool) {
@@ -18,11 +24,15 @@ func sampleSocket(raw syscall.RawConn) (p sample, ok bool) {
 		}
 		queued, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 		ok = err == nil
+		rtt, young := info.Rtt, info.Delivered < deliveredMin
+		if young {
+			rtt = info.Min_rtt
+		}
 		p = sample{
 			ended: info.State == stateClose, queued: queued, acked: info.Bytes_acked,
 			// The kernel sends no part of a segment into the rest of a window.
 			windowed:  info.Snd_wnd == 0 || info.Unacked == 0 && info.Snd_wnd < info.Snd_mss,
-			smoothRTT: time.Duration(info.Rtt) * time.Microsecond, probe: time.Duration(info.Rto) * time.Microsecond,
+			smoothRTT: time.Duration(rtt) * time.Microsecond, young: young, probe: time.Duration(info.Rto) * time.Microsecond,
 		}
 	})
 	return p, ok && err == nil
