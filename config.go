@@ -250,8 +250,9 @@ type Config struct {
 	// NEXAR_HEARTBEAT_INTERVAL_SECS.
 	HeartbeatInterval time.Duration `env:"NEXAR_HEARTBEAT_INTERVAL_SECS" default:"1s"`
 
-	// HeartbeatTimeout is the silence after which a peer has failed: 5 seconds by default. It must
-	// exceed HeartbeatInterval. On a host with more work than processors it grows, at most to twice
+	// HeartbeatTimeout is the time without beats after which a peer has failed: 5 seconds by default. The last beat may be two
+	// HeartbeatIntervals old when the network fails, so that a silence lasts as much longer. Outages that are shorter than HeartbeatTimeout by a
+	// HeartbeatInterval end nothing. HeartbeatTimeout must exceed HeartbeatInterval. On a host with more work than processors it grows, at most to twice
 	// its length, and to four times that for a process that shares memory with this one, is silent, and
 	// gets processor time. The end of a process is detected at once.
 	// NEXAR_HEARTBEAT_TIMEOUT_SECS.

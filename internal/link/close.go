@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -135,16 +136,21 @@ func (a *attachment) idlePeer(i wire.Idle) error {
 // Disconnect closes the connection of a link that stays: the frames and transfers that the peer has not acknowledged, and later ones, wait for
 // the next one. If there are any, or goroutines of this node wait, the link needs a connection at once. Disconnect does nothing, and
 // returns false, if the link is pending, if its connection lasts as long as the peer, or if it has no Detached function. It does not block.
-func (l *Link) Disconnect() bool {
+func (l *Link) Disconnect() bool { return l.disconnect(nil) }
+
+// Break is Disconnect, but the link is dialed again, for the reason err.
+func (l *Link) Break(err error) bool { return l.disconnect(err) }
+
+func (l *Link) disconnect(why error) bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	a := l.attached.Load()
-	releases := a != nil && !a.first.lasts() && l.common.detached != nil && !l.over && !a.shut
-	if releases {
-		a.released = true
+	may := a != nil && !a.first.lasts() && l.common.detached != nil && !l.over && !a.shut
+	if may {
+		a.released, a.broke = a.released || why == nil, cmp.Or(a.broke, why)
 		a.cancel()
 	}
-	return releases
+	return may
 }
 
 // Wait adds n to the number of goroutines of this node that wait for the peer. CloseIdle keeps the

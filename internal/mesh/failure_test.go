@@ -59,8 +59,8 @@ func TestFailureReachesAllRanks(t *testing.T) {
 		most time.Duration
 	}{
 		"crash":     {(*sim.Network).Crash, 3 * delay}, // with a refused dial
-		"power off": {(*sim.Network).PowerOff, timeout + 2*interval + 2*delay},
-		"partition": {func(n *sim.Network, host string) { n.Partition(host) }, timeout + 2*interval + 2*delay},
+		"power off": {(*sim.Network).PowerOff, silence + interval + 2*delay},
+		"partition": {func(n *sim.Network, host string) { n.Partition(host) }, silence + interval + 2*delay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, n, func(w *world) {

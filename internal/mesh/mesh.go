@@ -57,7 +57,7 @@ type Config struct {
 	// Loop makes both ends of a connection from this node to itself. It is required.
 	Loop func(ctx context.Context) (out, in transport.Conn, err error)
 	// A node sends its watchers a beat in every second HeartbeatInterval. The link to a watched peer
-	// fails after a silence of HeartbeatTimeout. If either is 0, no peer is watched.
+	// fails after a silence of HeartbeatTimeout and the time between two beats. If either is 0, no peer is watched.
 	HeartbeatInterval, HeartbeatTimeout time.Duration
 	// SettleTimeout bounds the wait of Adopt for links to the new nodes of a view. The default
 	// is HeartbeatTimeout, or settleDefault without one.

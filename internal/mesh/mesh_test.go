@@ -31,6 +31,8 @@ const (
 	interval = time.Second
 	timeout  = 5 * time.Second
 	simPort  = ":7000"
+	// silence is the silence after which the link to a peer fails.
+	silence = timeout + beatIntervals*interval
 )
 
 // A world has the nodes of a view on a simulated network.

@@ -2,10 +2,12 @@ package mesh
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
@@ -51,6 +53,8 @@ type heartbeat struct {
 	heard uint64    // Link.Heard
 	at    time.Time // when heard last grew
 
+	isProbed bool // the peer is dialed beside the silent link
+
 	// The processor time of the process of a silent peer on this host, and when a check found that it had grown.
 	used    time.Duration
 	isKnown bool // used
@@ -65,6 +69,41 @@ type processTimer interface {
 // A processWatcher is a conn that notices the end of the peer's process at once after Watch, as over QUIC. The transport calls
 // Watch for the new connections that [Mesh.Watches] selects. Later calls have no effect.
 type processWatcher interface{ Watch() }
+
+// silenceMax is the silence after which the link to a peer fails. The last beat before an outage may be as old as two beats are apart, so
+// that an outage counts for at least HeartbeatTimeout.
+func (m *Mesh) silenceMax() time.Duration {
+	return m.cfg.HeartbeatTimeout + beatIntervals*m.cfg.HeartbeatInterval
+}
+
+// probe dials the peer of a silent link beside its connection, once in an interval. If the peer answers, and the link has heard nothing
+// meanwhile, the network works again, and probe breaks the link: QUIC and TCP repeat packets after ever longer times, so that those of the old connection
+// may come too late. A peer that has stopped does not answer.
+func (m *Mesh) probe(l *link.Link) bool {
+	p := m.peer(l.Peer)
+	if p.link != l || p.route == nil || p.route.path.isLocal() || p.route.isRelayed() {
+		return false
+	}
+	heard, began, c := l.Heard(), time.Now(), l.Conn()
+	left := m.silenceMax() / 2
+	m.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(m.run, left)
+		defer cancel()
+		d := m.newDialing(l.Peer)
+		addrs := m.addrs(p.route.path, d.node)
+		tries := slices.Repeat(addrs, int(left/m.cfg.HeartbeatInterval)+1)
+		delays := append(slices.Repeat([]time.Duration{eyeballs.Delay}, max(0, len(addrs)-1)), m.cfg.HeartbeatInterval)
+		answer, _, err := d.dialAddrs(ctx, p.route.path, tries, left, delays...)
+		if err != nil {
+			return
+		}
+		answer.Close()
+		if l.Heard() == heard && l.Conn() == c {
+			l.Break(fmt.Errorf("%w: silent for %v, although the node answers a new connection", transport.ErrStalled, (left + time.Since(began)).Round(time.Millisecond)))
+		}
+	})
+	return false
+}
 
 // watchProcess watches the process of a peer beside its link. The connection may have been made for another purpose in an earlier view.
 func watchProcess(l *link.Link) {
@@ -84,12 +123,12 @@ type watcher struct {
 	late              time.Duration            // delay of recent checks, which decays
 	// processTime is that of a processTimer.
 	processTime func(l *link.Link) (used time.Duration, ok bool)
-	// breaks ends the connection of a silent link if it can be replaced, and reports whether it did.
+	// breaks ends the connection of a silent link if it can be replaced, and reports whether it did. It is called once for a silence.
 	breaks func(l *link.Link) bool
 }
 
 // watch sends beats to the watchers of this node, and fails the link of a watched peer that is silent for
-// HeartbeatTimeout. It pings a peer without beats: the peer may not know yet that this node
+// silenceMax. It pings a peer without beats: the peer may not know yet that this node
 // watches it. In shared memory a beat wakes no goroutine of the watcher, which reads it when it checks. watch
 // detects failed hosts and networks; a transport reports the end of a process at once.
 //
@@ -103,7 +142,7 @@ func (m *Mesh) watch() {
 	tick := time.NewTimer(untilMultiple(interval))
 	defer tick.Stop()
 	w := m.newWatcher(time.Now())
-	w.breaks = m.breakRelayed
+	w.breaks = func(l *link.Link) bool { return m.breakRelayed(l) || m.probe(l) }
 	for count := 0; ; count++ {
 		select {
 		case <-m.run.Done():
@@ -168,7 +207,7 @@ func (m *Mesh) watcherLinks() (links []*link.Link) {
 
 func (m *Mesh) newWatcher(now time.Time) *watcher {
 	return &watcher{
-		interval: m.cfg.HeartbeatInterval, timeout: m.cfg.HeartbeatTimeout, last: now, processTime: processTime,
+		interval: m.cfg.HeartbeatInterval, timeout: m.silenceMax(), last: now, processTime: processTime,
 		links: make(map[*link.Link]heartbeat), spare: make(map[*link.Link]heartbeat),
 	}
 }
@@ -290,8 +329,8 @@ func (w *watcher) check(links []*link.Link, now time.Time) (ago, patience time.D
 		switch {
 		case !known || heard != h.heard:
 			h = heartbeat{heard: heard, at: now}
-		case silent >= w.timeout/2 && w.breaks != nil && w.breaks(l):
-			// A neighbor that was reached through relays gets a connection of its own.
+		case silent >= w.timeout/2 && w.breaks != nil && !h.isProbed:
+			h.isProbed = !w.breaks(l)
 		case silent >= limit:
 			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
 		case silent >= w.pingAfter():
