@@ -80,7 +80,7 @@ func (m *Mesh) LeaveWorld() {
 }
 
 // Adopt replaces the view by a later one. It blocks until connections of new nodes of v that this node
-// has accepted are links, for at most SettleTimeout. Other new nodes get pending links. After that it
+// has accepted, or dials again, are links, for at most SettleTimeout. Other new nodes get pending links. After that it
 // decides on every peer in one pass: doubts about nodes of v are cleared, and links to nodes
 // that are neither in v nor expected end. If ctx ends while Adopt waits for links, Adopt returns
 // the cause of ctx and keeps the old view.
@@ -88,7 +88,8 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
 	defer cancel()
 	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
-		if !p.expected || !p.isPending() || p.accepting == 0 {
+		// A node that has closed a connection may have joined again, with other links: the next connection shows it.
+		if !p.expected || !p.isPending() || p.accepting == 0 && !errors.Is(p.broken, transport.ErrPeerClosed) {
 			return false
 		}
 		_, in := v.Rank(p.node.ID)
@@ -120,10 +121,6 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			slot = m.addPeerLocked(n, rank)
 		}
 		p := &m.peers[slot]
-		if p.expected && p.isPending() && errors.Is(p.broken, transport.ErrPeerClosed) { // It has joined again since, and has other links.
-			m.dropLinkLocked(slot)
-			m.addPendingLocked(slot)
-		}
 		p.node, p.rank, p.expected = n, rank, false
 		m.relinkLocked(slot)
 		if !m.cfg.OnDemand && p.isPending() && !m.closing {

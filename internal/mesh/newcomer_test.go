@@ -64,6 +64,27 @@ func TestNewcomerIsReportedGone(t *testing.T) {
 	})
 }
 
+// TestNewcomerClosesAConnection: a newcomer closes the connection of a link that it keeps, just before it is in a view. No node counts as failed.
+func TestNewcomerClosesAConnection(t *testing.T) {
+	for moment := range 30 {
+		inBubble(t, 2, func(w *world) {
+			w.form()
+			all := w.newcomers(1)
+			before := w.linkOf(0, 2)
+			w.linkOf(2, 0).Conn().Close()
+			time.Sleep(time.Duration(moment) * time.Millisecond)
+			for _, m := range w.meshes {
+				w.adopt(m, membership.View{Epoch: w.view.Epoch + 1, Nodes: all.Nodes})
+			}
+			time.Sleep(timeout)
+			if l := w.linkOf(0, 2); l != before || l.IsPending() || l.IsOver() {
+				t.Errorf("after %d ms the member has replaced the link", moment)
+			}
+			w.wantNoFailures()
+		})
+	}
+}
+
 // TestNewcomerJoinsAgain: a newcomer closes its links, and joins again without a link to a member. The view replaces the link that it has closed.
 func TestNewcomerJoinsAgain(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
