@@ -36,18 +36,28 @@ func (m *Mesh) accept(p *Path) {
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			m.answer(&route{path: p, conn: c, peer: id}, m.linkTo(id))
-		case p.Bulk && !m.carries(p, m.node(slot)) && !m.isLastResort(slot):
+		case p.Bulk && !m.carries(p, m.node(slot)):
 			m.bulk.put(id, c)
+			m.wg.Go(func() { m.acceptAlone(&route{path: p, conn: c, peer: id}, slot) })
 		default:
 			m.startAccepting(&route{path: p, conn: c, peer: id}, slot)
 		}
 	}
 }
 
-// isLastResort reports whether an accepted connection for bulk carries all lanes: that of the link broke, and the peer has made no other one.
-func (m *Mesh) isLastResort(slot int) bool {
-	p := m.peer(slot)
-	return p.broken != nil && p.isPending() && p.accepting == 0
+// acceptAlone accepts a connection for bulk for all lanes if that of the link broke, and the peer has made no other one within acceptingCheck.
+func (m *Mesh) acceptAlone(r *route, slot int) {
+	if m.peer(slot).broken == nil {
+		return
+	}
+	select {
+	case <-time.After(acceptingCheck):
+	case <-m.run.Done():
+		return
+	}
+	if p := m.peer(slot); p.broken != nil && p.isPending() && p.accepting == 0 && m.bulk.remove(r.peer, r.conn) {
+		m.startAccepting(r, slot)
+	}
 }
 
 // relayedProposal is the longest time that a connection through relays waits for the proposal of the peer while the link has another one.
@@ -173,7 +183,7 @@ func (m *Mesh) acceptLink(r *route, slot int) {
 	} else if bulk != nil {
 		r.why += ", without " + bulk.name()
 	}
-	err := m.connect(m.run, r, slot, bulk, func(ctx context.Context) (transport.Conn, error) {
+	err := m.connect(m.run, r, slot, r.peer, bulk, func(ctx context.Context) (transport.Conn, error) {
 		r.bulk, r.why = bulk, chosenByPeer
 		return m.bulk.take(ctx, r.peer)
 	})

@@ -253,17 +253,17 @@ func (m *Mesh) demandTimeout(heartbeats int) time.Duration {
 	return min(dialTimeout, cmp.Or(time.Duration(heartbeats)*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
-// connect gives the pending link to a peer the connections of a route. If it fails, it closes them. The peer refuses a connection as long as the
+// connect gives the pending link to a peer, the node id, the connections of a route. If it fails, it closes them. The peer refuses a connection as long as the
 // seed has not announced this node to it. If two nodes propose connections to each other at the same time, both use the proposal of the node with the
 // larger NodeID. bulk is the path of the second connection, or nil. await waits for that connection on the accepting side.
-func (m *Mesh) connect(ctx context.Context, r *route, slot int, bulk *Path, await func(context.Context) (transport.Conn, error)) (err error) {
+func (m *Mesh) connect(ctx context.Context, r *route, slot int, id membership.NodeID, bulk *Path, await func(context.Context) (transport.Conn, error)) (err error) {
 	cfg := link.Config{Relay: m.relayOver(r.path)}
 	if bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
 	}
 	p := m.peer(slot)
 	l := p.link
-	if l == nil || r.peer != (membership.NodeID{}) && r.peer != p.node.ID { // The slot belongs to another node by now.
+	if l == nil || p.node.ID != id { // The slot belongs to another node by now.
 		r.close()
 		return errNotPending
 	}

@@ -96,7 +96,7 @@ func (d *dialing) attempt(ctx context.Context) error {
 	}
 	r, err := d.dialPaths(ctx)
 	if err == nil {
-		err = d.mesh.connect(ctx, r, d.slot, r.bulk, nil)
+		err = d.mesh.connect(ctx, r, d.slot, d.node.ID, r.bulk, nil)
 	}
 	if err == nil {
 		d.warn()

@@ -81,6 +81,28 @@ func TestNewcomerLeavesAndJoinsAgain(t *testing.T) {
 	})
 }
 
+// TestConnectionOfAnEarlierNode: a slot is given to another node while its node is dialed. The connection to that node is not used.
+func TestConnectionOfAnEarlierNode(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.watches = 1
+		w.form()
+		d := w.meshes[0].newDialing(1)
+		r, err := d.dialPaths(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.cut(0, 2)
+		if err := w.meshes[0].connect(w.Context(), r, 2, d.node.ID, nil, nil); !errors.Is(err, errNotPending) {
+			t.Errorf("got %v, want %v", err, errNotPending)
+		}
+		select {
+		case <-r.conn.Done():
+		default:
+			t.Error("the connection is open")
+		}
+	})
+}
+
 // TestForget: the memory for newcomers that never join does not grow with their number. The next
 // newcomer reuses the slot, and its link belongs to the right node.
 func TestForget(t *testing.T) {

@@ -162,6 +162,38 @@ func TestBulkIsTheLastResort(t *testing.T) {
 	})
 }
 
+// A lateTransport accepts its connections late.
+type lateTransport struct{ transport.Transport }
+
+func (l lateTransport) Accept(ctx context.Context) (transport.Conn, error) {
+	c, err := l.Transport.Accept(ctx)
+	time.Sleep(acceptingCheck / 2)
+	return c, err
+}
+
+// TestBulkIsAcceptedFirst: a link breaks, and a node accepts the next connection for bulk before that for the other lanes. The link uses both.
+func TestBulkIsAcceptedFirst(t *testing.T) {
+	withPaths(t, []int{0, 1}, func(w *multipath) {
+		var made [2][]Path
+		for rank := range made {
+			made[rank] = w.pathsOf(rank)[1:]
+			made[rank][0].Transport = lateTransport{made[rank][0].Transport}
+			made[rank][1].Whole = true
+		}
+		w.paths = func(rank int) []Path { return made[rank] }
+		w.world.form()
+		time.Sleep(time.Second)
+		w.cut(0, 1)
+		time.Sleep(timeout)
+		w.wantPath(0, 1, "far", "bulk", true, "")
+		w.wantPath(1, 0, "far", "bulk", true, "")
+		if n := w.linkOf(0, 1).Connections(); n != 2 {
+			t.Errorf("the link has had %d connections, want 2", n)
+		}
+		w.wantWhole()
+	})
+}
+
 // TestFailures: the path and the address that have failed last are tried last.
 func TestFailures(t *testing.T) {
 	p, q := &Path{Transport: namedTransport{}}, &Path{Transport: namedTransport{}}
