@@ -227,9 +227,12 @@ type addrConn struct {
 func (c addrConn) RemoteAddr() string { return c.addr }
 
 // A namedTransport has a name only.
-type namedTransport struct{ transport.Transport }
+type namedTransport struct {
+	transport.Transport
+	name string
+}
 
-func (namedTransport) Name() string { return "fast" }
+func (t namedTransport) Name() string { return t.name }
 
 // lateContext is a context that has not noticed its deadline yet.
 type lateContext struct{ context.Context }
@@ -250,4 +253,17 @@ func TestLateRefusal(t *testing.T) {
 			t.Error("a refusal counts at the deadline, or not before it")
 		}
 	})
+}
+
+// TestReasonOfRoute: the reason for a route is the last failure of another path, also if a connection over its own path has failed since.
+func TestReasonOfRoute(t *testing.T) {
+	near, far, bulk := &Path{Transport: namedTransport{name: "near"}}, &Path{Transport: namedTransport{name: "far"}}, &Path{Transport: namedTransport{name: "bulk"}}
+	var x peer
+	for _, p := range []*Path{near, far, bulk} {
+		x.noteFailure(&route{path: p, conn: addrConn{addr: "10.0.0.1:1"}}, transport.ErrPeerGone)
+	}
+	r := &route{path: far, bulk: bulk, why: "first choice"}
+	if x.explain(r); !strings.Contains(r.why, "near: ") {
+		t.Errorf("the reason is %q, want the failure of the path near", r.why)
+	}
 }

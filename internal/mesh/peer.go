@@ -121,10 +121,13 @@ func (p *peer) noteDelivery(r *route, d link.Delivery, limit time.Duration) erro
 		transport.ErrPeerGone, p.fruitless, over.name(), r.conn.RemoteAddr(), d.Stuck, still.Round(time.Millisecond))
 }
 
-// explain makes the failure of the last connection the reason for a route over another path.
+// explain makes the last failure of another path the reason for a route.
 func (p *peer) explain(r *route) {
-	if n := len(p.failed); n > 0 && p.failed[n-1].path != r.path && p.failed[n-1].path != r.bulk {
-		r.why = p.failed[n-1].why()
+	for _, f := range slices.Backward(p.failed) {
+		if f.path != r.path && f.path != r.bulk {
+			r.why = f.why()
+			return
+		}
 	}
 }
 

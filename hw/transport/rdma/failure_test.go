@@ -359,7 +359,7 @@ func execute(command string, args ...string) error {
 // TestWorldGoesOnWithoutPort: the port of the device goes down during a collective.
 func TestWorldGoesOnWithoutPort(t *testing.T) {
 	name := netdev(t)
-	testWorldGoesOn(t, 2, "is down", func(*worldTransports) error { return execute("ip", "link", "set", name, "down") })
+	testWorldGoesOn(t, 2, "port 1", func(*worldTransports) error { return execute("ip", "link", "set", name, "down") })
 	if err := execute("ip", "link", "set", name, "up"); err != nil {
 		t.Error(err)
 	}
