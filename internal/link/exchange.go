@@ -65,10 +65,12 @@ type exchange struct {
 	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
 	// Link.ending guards the fields below; see wire.Resume.
-	binding  transport.Conn // of the attachment that is being made
-	session  lane.Session
-	began    waiting  // at the beginning of the latest connection
-	delivery Delivery // of the one before
+	binding transport.Conn // of the attachment that is being made
+	session lane.Session
+	// unanswered is why the link ends if the connection that it accepts is not used; nil if it does not end then.
+	unanswered error
+	began      waiting  // at the beginning of the latest connection
+	delivery   Delivery // of the one before
 }
 
 // exchange returns the exchange of the link, and makes it if there is none. The caller may hold any lock but Link.making.

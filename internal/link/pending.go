@@ -87,6 +87,10 @@ func (a *attachment) giveUp(accepts bool) {
 	if l.exchange().session.GiveUp(accepts); accepts {
 		close(l.answering)
 		l.answering = nil
+		if x := l.exchange(); x.unanswered != nil {
+			l.failPendingLocked(x.unanswered)
+			x.unanswered = nil
+		}
 	}
 }
 
@@ -322,7 +326,8 @@ func (a *attachment) beginBind() error {
 	return err
 }
 
-// FailPending is [Link.Fail] for a link that is still pending. It reports whether it was.
+// FailPending is [Link.Fail] for a link that is still pending. It reports whether it was. While a connection of the peer is being accepted, the
+// link ends only if that fails.
 func (l *Link) FailPending(err error) bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
@@ -331,11 +336,15 @@ func (l *Link) FailPending(err error) bool {
 
 // failPendingLocked is FailPending.
 func (l *Link) failPendingLocked(err error) bool {
-	if l.isRunningLocked() || l.over {
+	switch {
+	case l.isRunningLocked() || l.over:
 		return false
+	case l.answering != nil:
+		l.exchange().unanswered = err
+	default:
+		l.failure = err
+		l.stopLocked()
 	}
-	l.failure = err
-	l.stopLocked()
 	return true
 }
 

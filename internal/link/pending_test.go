@@ -445,3 +445,41 @@ func detach(t *testing.T, l *Link) {
 		}
 	})
 }
+
+// TestFailPendingDuringAccept: a dial of this node fails while it accepts a connection of the peer. The link uses that connection, and ends if the
+// peer does not confirm it.
+func TestFailPendingDuringAccept(t *testing.T) {
+	boom := errors.New("boom")
+	for name, confirms := range map[string]bool{"confirmed": true, "not confirmed": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHandler()
+			l, _ := pending(t, h)
+			conn, peer := conns(t)
+			accepted := make(chan error)
+			go func() { accepted <- l.Accept(t.Context(), conn, Config{}, func() error { return nil }) }()
+			control := propose(t, peer, wire.Resume{Number: 1, From: wire.LinkID{Process: 1, Link: 1}})
+			if _, _, _, err := firstLane(t.Context(), peer); err != nil { // It is being accepted.
+				t.Fatal(err)
+			}
+			if !l.FailPending(boom) {
+				t.Error("the link does not count as pending")
+			}
+			if confirms {
+				control.Write(confirmation())
+				if err := <-accepted; err != nil || l.IsPending() || l.IsOver() {
+					t.Errorf("the peer has confirmed the connection: %v, and the link has ended: %t", err, l.IsOver())
+				}
+				return
+			}
+			peer.Close()
+			if err := <-accepted; err == nil {
+				t.Error("a connection that has ended was accepted")
+			}
+			soon(t, "the end of the link", func() {
+				if err := <-h.ends; err != boom {
+					t.Errorf("the link ends with %v, want %v", err, boom)
+				}
+			})
+		})
+	}
+}
