@@ -28,8 +28,10 @@ type handshakes struct {
 	pending atomic.Int64
 	tasks   sync.WaitGroup
 
-	// startAcceptors is called with the number of handshakes in progress.
-	startAcceptors atomic.Pointer[func(int64)]
+	// coming is the number of connections that may reach an acceptor.
+	coming atomic.Int64
+	// startAcceptors is called when coming has grown.
+	startAcceptors atomic.Pointer[func()]
 }
 
 var errTooManyHandshakes = errors.New("quic: too many handshakes are in progress")
@@ -47,6 +49,7 @@ type unauthenticated struct {
 	handshakes *handshakes
 	ticket     *admission.Ticket
 	once       sync.Once   // for the end of the handshake
+	came       atomic.Bool // it does not count as coming any more
 	stop       func() bool // cancels the call of end at the end of the connection
 
 	mu      sync.Mutex
@@ -71,7 +74,8 @@ func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (contex
 		g.refusals.note(err)
 		return nil, err
 	}
-	(*g.startAcceptors.Load())(pending)
+	g.coming.Add(1)
+	(*g.startAcceptors.Load())()
 	g.tasks.Add(1)
 	p.stop = context.AfterFunc(ctx, p.end)
 	return context.WithValue(ctx, unprovedKey{}, p), nil
@@ -109,6 +113,13 @@ func (p *unauthenticated) closeBusy() {
 	})
 }
 
+// arrived counts the connection as one that has reached an acceptor, or never will.
+func (p *unauthenticated) arrived() {
+	if p.came.CompareAndSwap(false, true) {
+		p.handshakes.coming.Add(-1)
+	}
+}
+
 // handshakeOver counts the handshake as complete.
 func (p *unauthenticated) handshakeOver() { p.once.Do(func() { p.handshakes.pending.Add(-1) }) }
 
@@ -127,6 +138,7 @@ func (p *unauthenticated) end() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
+	p.arrived()
 	p.handshakeOver()
 	p.ticket.Leave()
 	p.handshakes.tasks.Done()

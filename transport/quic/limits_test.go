@@ -238,6 +238,38 @@ func TestBurst(t *testing.T) {
 	}
 }
 
+// TestBurstBehindSlowAcceptors checks that acceptors that are busy with connections after their handshake do not count as waiting for others.
+func TestBurstBehindSlowAcceptors(t *testing.T) {
+	const slow, dials = 40, 40 // both more than quic-go lets wait
+	ca := testpeer.NewCA(t)
+	client := newTestNode(t, Config{}, ca.Node(t, "client"))
+	blocked, release := make(chan struct{}, slow+dials), make(chan struct{})
+	server := newTestNode(t, Config{Watch: func(string) bool {
+		blocked <- struct{}{}
+		<-release
+		return false
+	}}, ca.Node(t, "server"))
+	t.Cleanup(sync.OnceFunc(func() { close(release) }))
+	dial := func(n int) {
+		t.Helper()
+		errs := make(chan error, n)
+		for range n {
+			go func() {
+				_, err := client.Dial(t.Context(), server.Addr(), "server")
+				errs <- err
+			}()
+		}
+		for range n {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+			<-blocked
+		}
+	}
+	dial(slow)
+	dial(dials)
+}
+
 // TestAcceptors checks that an acceptor remains after the others have left, and for a
 // handshake that takes longer than acceptorIdle.
 func TestAcceptors(t *testing.T) {

@@ -49,7 +49,7 @@ type Transport struct {
 	closing bool           // guarded by end.mu
 	shut    sync.Once
 
-	acceptors atomic.Int64 // goroutines that accept from ln
+	acceptors atomic.Int64 // goroutines that wait for a connection of ln
 }
 
 var _ transport.Transport = (*Transport)(nil)
@@ -177,18 +177,18 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// startAcceptors starts as many acceptors as handshakes are in progress. quic-go lets
+// startAcceptors makes an acceptor wait for each connection that is coming. quic-go lets
 // only 32 connections wait for an acceptor, and refuses more although their peers count
-// as connected already.
-func (t *Transport) startAcceptors(handshakes int64) {
-	for t.acceptors.Load() < handshakes {
+// as connected already. An acceptor with a connection does not count: it may be slow.
+func (t *Transport) startAcceptors() {
+	for t.acceptors.Load() < t.end.handshakes.coming.Load() {
 		t.acceptors.Add(1)
-		t.loop.Go(t.acceptLoop)
+		t.loop.Go(t.accept)
 	}
 }
 
-// acceptLoop accepts connections until it has been superfluous for acceptorIdle.
-func (t *Transport) acceptLoop() {
+// accept accepts a connection, and completes its handshake. It returns earlier if it has been superfluous for acceptorIdle.
+func (t *Transport) accept() {
 	t.end.mu.Lock()
 	ln := t.ln
 	t.end.mu.Unlock()
@@ -199,14 +199,16 @@ func (t *Transport) acceptLoop() {
 		cancel()
 		switch {
 		case err == nil:
+			t.acceptors.Add(-1)
 			t.awaitHandshake(qc)
+			return
 		case !idle:
 			return // the listener is closed
 		default:
 			// A handshake that begins now either sees that this acceptor leaves, or is
 			// seen here.
 			t.acceptors.Add(-1)
-			if t.acceptors.Load() >= t.end.handshakes.pending.Load() {
+			if t.acceptors.Load() >= t.end.handshakes.coming.Load() {
 				return
 			}
 			t.acceptors.Add(1)
@@ -218,6 +220,7 @@ func (t *Transport) acceptLoop() {
 // evicted.
 func (t *Transport) awaitHandshake(qc *quicgo.Conn) {
 	p := unauthenticatedOf(qc)
+	p.arrived()
 	defer p.handshakeOver()
 	p.attach(qc)
 	select {
