@@ -3,7 +3,6 @@ package link
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/link/lane"
@@ -92,7 +91,12 @@ func (o *outbox) lockBuffer(n int) []byte {
 }
 
 // post sends the frame that add appends.
-func (o *outbox) post(add func(b []byte) []byte) { o.postWithin(math.MaxInt, add) }
+func (o *outbox) post(add func(b []byte) []byte) { o.postFor(Report, add) }
+
+// postFor is post for a frame with a purpose.
+func (o *outbox) postFor(p Purpose, add func(b []byte) []byte) {
+	o.commitUnlock(p, add(o.lockBuffer(wire.FrameSizeMax)))
+}
 
 // postWithin is post, unless more than most bytes wait. It reports whether it has sent the frame.
 func (o *outbox) postWithin(most int, add func(b []byte) []byte) bool {
@@ -101,7 +105,7 @@ func (o *outbox) postWithin(most int, add func(b []byte) []byte) bool {
 		o.mu.Unlock()
 		return false
 	}
-	o.commitUnlock(add(b))
+	o.commitUnlock(Report, add(b))
 	return true
 }
 
@@ -137,8 +141,8 @@ func (o *outbox) flush() {
 	}
 }
 
-// commitUnlock sends the frames that were appended to the buffer of lockBuffer, and unlocks the outbox.
-func (o *outbox) commitUnlock(b []byte) { o.unlock(o.commitLocked(b)) }
+// commitUnlock sends the frames that were appended to the buffer of lockBuffer for a purpose, and unlocks the outbox.
+func (o *outbox) commitUnlock(p Purpose, b []byte) { o.unlock(o.commitLocked(p, b)) }
 
 // unlock unlocks the outbox after frames were added, and asks for the connection and the acknowledgement that they need.
 func (o *outbox) unlock(need Purpose) {
@@ -195,14 +199,14 @@ func (o *outbox) request(need Purpose) {
 	}
 }
 
-// commitLocked adds the frames that were appended to the buffer of lockBuffer, and sends them. It returns the purpose of the
+// commitLocked adds the frames that were appended to the buffer of lockBuffer for a purpose, and sends them. It returns the purpose of the
 // connection that they need, for request.
-func (o *outbox) commitLocked(b []byte) (need Purpose) {
+func (o *outbox) commitLocked(p Purpose, b []byte) (need Purpose) {
 	if o.closed {
 		return NoPurpose
 	}
-	if o.to == nil && o.need == NoPurpose {
-		o.need = purposeOf(b[o.mark:])
+	if o.to == nil {
+		o.need = cmp.Or(o.need, p)
 	}
 	o.out.Commit(b)
 	return o.flushLocked()
@@ -297,7 +301,7 @@ const quietMax = 4 << 10
 func (o *outbox) postQuiet(add func(b []byte) []byte) {
 	b, need := add(o.lockBuffer(wire.FrameSizeMax)), NoPurpose
 	if o.to != nil || o.closed || o.out.Kept()+len(b)-o.mark > quietMax {
-		need = o.commitLocked(b)
+		need = o.commitLocked(NoPurpose, b)
 	} else {
 		o.out.Commit(b)
 	}
@@ -307,7 +311,7 @@ func (o *outbox) postQuiet(add func(b []byte) []byte) {
 
 // commitPayloadUnlock is commitUnlock for one frame with a payload behind b, in one or more regions. With a TryVectorWriter a
 // long payload is written from its own memory, and copied afterwards, while the peer reads it.
-func (o *outbox) commitPayloadUnlock(b, payload []byte, more [][]byte) {
+func (o *outbox) commitPayloadUnlock(purpose Purpose, b, payload []byte, more [][]byte) {
 	if p := o.to; len(payload) >= directBytesMin && p != nil && p.vec != nil && !p.writing && !o.closed && o.out.Waiting() == 0 {
 		o.acknowledgeLocked(p)
 		p.pieces = p.pieces[:0]
@@ -329,7 +333,7 @@ func (o *outbox) commitPayloadUnlock(b, payload []byte, more [][]byte) {
 	for _, p := range more {
 		b = append(b, p...)
 	}
-	o.commitUnlock(b)
+	o.commitUnlock(purpose, b)
 }
 
 // run writes frames to a pipe until the outbox loses it.

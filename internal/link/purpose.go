@@ -1,10 +1,6 @@
 package link
 
-import (
-	"fmt"
-
-	"github.com/nexar-go/nexar/internal/wire"
-)
+import "fmt"
 
 // A Purpose is the reason for the connection of a link that was pending.
 type Purpose uint8
@@ -44,39 +40,10 @@ func (p Purpose) String() string {
 // Purpose returns why the link needs, or has, its connection.
 func (l *Link) Purpose() Purpose { return Purpose(l.purpose.Load()) }
 
-// purposeOf returns the purpose of frames that wait on a pending link: that of the first one that
-// needs a connection, or NoPurpose if none does.
-func purposeOf(b []byte) Purpose {
-	for len(b) > 0 {
-		t := wire.Type(b[0])
-		n, err := wire.Size(t)
-		if err != nil || n > len(b) {
-			return Report
-		}
-		switch f := b[:n]; t {
-		case wire.TypeStep, wire.TypeStepOffer, wire.TypeQuery:
-			return Collective
-		case wire.TypeMessage:
-			if m, err := wire.ParseMessage(f); err == nil && m.Type == 0 {
-				return Calling
-			}
-			return Messages
-		case wire.TypeOffer:
-			if o, err := wire.ParseOffer(f); err == nil && o.Type == 0 {
-				return Calling
-			}
-			return Messages
-		case wire.TypeRevoke:
-			r, err := wire.ParseRevoke(f)
-			if err != nil || n+r.Length > len(b) {
-				return Report
-			}
-			n += r.Length
-		case wire.TypeClosed:
-		default:
-			return Report
-		}
-		b = b[n:]
+// messagesOf returns the purpose of messages with a type of elements: calls have none.
+func messagesOf(t uint8) Purpose {
+	if t == 0 {
+		return Calling
 	}
-	return NoPurpose
+	return Messages
 }

@@ -98,26 +98,26 @@ func (l *Link) Dropped() { l.exchange().kept.Add(-1) }
 func (l *Link) SendMessage(m wire.Message, payload []byte, more ...[]byte) {
 	m.Length = size(payload, more)
 	o := &l.exchange().data
-	o.commitPayloadUnlock(m.Append(o.lockBuffer(wire.FrameSizeMax+m.Length)), payload, more)
+	o.commitPayloadUnlock(messagesOf(m.Type), m.Append(o.lockBuffer(wire.FrameSizeMax+m.Length)), payload, more)
 }
 
 // SendStep is SendMessage for a step of a collective.
 func (l *Link) SendStep(s wire.Step, payload []byte) {
 	s.Length = len(payload)
 	o := &l.exchange().data
-	o.commitPayloadUnlock(s.AppendStep(o.lockBuffer(wire.FrameSizeMax+s.Length)), payload, nil)
+	o.commitPayloadUnlock(Collective, s.AppendStep(o.lockBuffer(wire.FrameSizeMax+s.Length)), payload, nil)
 }
 
 // OfferMessage announces a message that needs a grant. The order of messages and offers is
 // kept. The bulk lane opens meanwhile.
 func (l *Link) OfferMessage(o wire.Offer) {
-	l.exchange().data.post(o.Append)
+	l.exchange().data.postFor(messagesOf(o.Type), o.Append)
 	l.OpenBulk()
 }
 
 // OfferStep asks for the grant of a step. The bulk lane opens meanwhile.
 func (l *Link) OfferStep(s wire.Step) {
-	l.exchange().data.post(s.AppendOffer)
+	l.exchange().data.postFor(Collective, s.AppendOffer)
 	l.OpenBulk()
 }
 
@@ -152,7 +152,7 @@ func (l *Link) GrantOffer(g wire.OfferGrant) {
 func (l *Link) RefuseOffer(r wire.OfferRefuse) { l.replies().post(r.Append) }
 
 // Query asks the peer for its progress in an operation that this node waits for.
-func (l *Link) Query(p wire.Query) { l.exchange().control.post(p.Append) }
+func (l *Link) Query(p wire.Query) { l.exchange().control.postFor(Collective, p.Append) }
 
 // answersMax is the number of pending bytes on the control lane above which requests of the
 // peer are not answered. The peer can repeat them when it reads.

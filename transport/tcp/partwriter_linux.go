@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/nexar-go/nexar/transport"
@@ -8,7 +10,7 @@ import (
 
 // addPartCapabilities adds the capabilities that need partial writes.
 func (s *sender) addPartCapabilities(can *transport.Capabilities) {
-	can.PartWriter = s
+	can.TryWriter, can.TryVectorWriter, can.PartWriter = s, s, s
 }
 
 // A partWriter is the state of nonblocking vectored writes.
@@ -17,6 +19,7 @@ type partWriter struct {
 	pieces [][]byte
 	done   int
 	sealed [][]byte // reused by tryTLSParts
+	single [1][]byte
 }
 
 func (k *partWriter) init() {
@@ -36,6 +39,71 @@ func (s *sender) tryWritev(pieces [][]byte) int {
 	s.ps.raw.Control(k.once)
 	k.pieces = nil
 	return k.done
+}
+
+// trySendUnsent sends as much of unsent as the socket accepts.
+func (s *sender) trySendUnsent() {
+	s.parts.single[0] = s.unsent
+	n := s.tryWritev(s.parts.single[:])
+	s.parts.single[0] = nil
+	s.unsent = s.unsent[n:]
+}
+
+// canTryLocked reports whether a nonblocking write may use the socket.
+func (s *sender) canTryLocked() bool {
+	return !s.closed && s.failure == nil && !s.writing && len(s.unsent) == 0 &&
+		(s.deadline.IsZero() || time.Now().Before(s.deadline))
+}
+
+// TryWrite implements [transport.TryWriter].
+func (s *sender) TryWrite(p []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.parts.single[0] = p
+	defer func() { s.parts.single[0] = nil }()
+	return len(p) == 0 || s.tryWriteLocked(s.parts.single[:])
+}
+
+// TryWriteVectored implements [transport.TryVectorWriter].
+func (s *sender) TryWriteVectored(pieces [][]byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tryWriteLocked(pieces)
+}
+
+// tryWriteLocked writes pieces as far as they fit into the socket, and leaves the rest to the flusher.
+// It reports false if nothing fits, or there is unsent data.
+func (s *sender) tryWriteLocked(pieces [][]byte) bool {
+	want := length(pieces)
+	if want > batchBytes+headBytes || len(pieces) > batchPieces || !s.canTryLocked() {
+		return false
+	}
+	if s.ps.tls != nil {
+		for _, p := range pieces {
+			if s.encrypt(p) != nil {
+				return false
+			}
+		}
+		s.trySendUnsent()
+	} else {
+		n := s.tryWritev(pieces)
+		if n == 0 && want > 0 {
+			return false
+		}
+		if n < want {
+			s.unsent = s.buffer()
+			for _, p := range pieces {
+				k := min(n, len(p))
+				s.unsent = append(s.unsent, p[k:]...)
+				n -= k
+			}
+			*s.buf = s.unsent
+		}
+	}
+	s.sent += uint64(want)
+	s.conn.t.monitoring.note()
+	s.releaseLocked()
+	return true
 }
 
 // TryWritePart implements [transport.PartWriter]. With TLS it encrypts at most one batch
@@ -68,8 +136,7 @@ func (s *sender) tryTLSParts(pieces [][]byte) (n int) {
 			break
 		}
 		left = advance(left, m)
-		sent, _ := s.tryWrite(s.unsent)
-		s.unsent = s.unsent[sent:]
+		s.trySendUnsent()
 	}
 	return n
 }

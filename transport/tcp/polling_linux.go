@@ -5,8 +5,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -62,7 +60,11 @@ func (k *poller) init(r *receiver) {
 	k.r = r
 	k.wakeup = make(chan struct{}, 1)
 	k.readOnce, k.peek, k.applyLowat = k.newReadOnce(), k.newPeek(), k.newApplyLowat()
-	k.cannotSuppress = !lowatSupported()
+	r.ps.raw.Control(func(fd uintptr) {
+		// Linux 4.18 has added this option, and the reports of epoll for a lower SO_RCVLOWAT.
+		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_INQ)
+		k.cannotSuppress = err != nil
+	})
 	if r.ps.records != nil {
 		k.tlsIn.poller = k
 		k.tlsPending = true // the handshake may have read more than its own messages
@@ -317,25 +319,4 @@ func (k *poller) beginRead() {
 	for k.interrupted.Load() {
 		runtime.Gosched()
 	}
-}
-
-// lowatSupported reports whether the kernel supports SO_RCVLOWAT for epoll, as Linux does
-// since 4.18.
-func lowatSupported() bool {
-	var name unix.Utsname
-	if unix.Uname(&name) != nil {
-		return false
-	}
-	return atLeast(unix.ByteSliceToString(name.Release[:]), 4, 18)
-}
-
-// atLeast reports whether a Linux release such as "6.1.0-13-amd64" is at least the given
-// version.
-func atLeast(release string, major, minor int) bool {
-	a, rest, _ := strings.Cut(release, ".")
-	b, _, _ := strings.Cut(rest, ".")
-	b = b[:len(b)-len(strings.TrimLeft(b, "0123456789"))]
-	x, _ := strconv.Atoi(a)
-	y, _ := strconv.Atoi(b)
-	return x > major || x == major && y >= minor
 }

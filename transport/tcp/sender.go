@@ -25,13 +25,9 @@ type sender struct {
 	done     chan struct{} // closed by fail
 	proposed bool          // the peer has proposed a shared socket; used by readMessages
 
-	writeOnce func(fd uintptr) // writes tryBuf without blocking; sets tryN
-	tryBuf    []byte
-	tryN      int
-	parts     partWriter
-	tried     [1][]byte   // a vector for TryWrite
-	single    [1][]byte   // a vector for Write
-	vector    net.Buffers // being written
+	parts  partWriter
+	single [1][]byte   // a vector for Write
+	vector net.Buffers // being written
 
 	mu        sync.Mutex
 	state     openState
@@ -56,7 +52,7 @@ var (
 
 // Capabilities implements [transport.Capable].
 func (s *sender) Capabilities() transport.Capabilities {
-	can := transport.Capabilities{TryWriter: s, TryVectorWriter: s, VectorWriter: s}
+	can := transport.Capabilities{VectorWriter: s}
 	s.addPartCapabilities(&can)
 	return can
 }
@@ -106,7 +102,6 @@ func (s *sender) open(ps *pipeSocket, err error) {
 	s.openErr = err
 	if ps != nil {
 		s.ps = ps
-		s.writeOnce = s.newWriteOnce()
 		s.parts.init()
 		if s.failure != nil {
 			ps.endWrite()
@@ -271,21 +266,6 @@ func (s *sender) interruptError() error {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
-}
-
-// canTryLocked reports whether a nonblocking write may use the socket.
-func (s *sender) canTryLocked() bool {
-	return !s.closed && s.failure == nil && !s.writing && len(s.unsent) == 0 &&
-		(s.deadline.IsZero() || time.Now().Before(s.deadline))
-}
-
-// TryWrite implements [transport.TryWriter].
-func (s *sender) TryWrite(p []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tried[0] = p
-	defer func() { s.tried[0] = nil }()
-	return len(p) == 0 || s.tryWriteLocked(s.tried[:])
 }
 
 // SetWriteDeadline sets the deadline of writes. The flusher ignores it.

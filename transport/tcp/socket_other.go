@@ -13,8 +13,3 @@ func (r *receiver) fillView() (int, error) {
 }
 
 func (r *receiver) newReadOnce() func(fd uintptr) bool { return nil }
-
-// tryWrite leaves all to the flusher, since there is no nonblocking write.
-func (s *sender) tryWrite([]byte) (n int, full bool) { return 0, false }
-
-func (s *sender) newWriteOnce() func(fd uintptr) { return nil }

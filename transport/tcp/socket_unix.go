@@ -37,23 +37,3 @@ func (r *receiver) newReadOnce() func(fd uintptr) bool {
 		return err != syscall.EAGAIN
 	}
 }
-
-// tryWrite writes as much of p as the socket accepts, and reports whether it accepts
-// nothing.
-func (s *sender) tryWrite(p []byte) (n int, full bool) {
-	s.tryBuf = p
-	s.tryN = 0
-	err := s.ps.raw.Control(s.writeOnce)
-	s.tryBuf = nil
-	return s.tryN, err != nil || s.tryN == 0
-}
-
-func (s *sender) newWriteOnce() func(fd uintptr) {
-	return func(fd uintptr) {
-		n, err := syscall.Write(int(fd), s.tryBuf)
-		for err == syscall.EINTR {
-			n, err = syscall.Write(int(fd), s.tryBuf)
-		}
-		s.tryN = max(n, 0)
-	}
-}

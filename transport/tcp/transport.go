@@ -31,9 +31,8 @@
 // A stopped process is alive.
 //
 // Methods may be called concurrently, except those of a single pipe, which follow the rule of
-// package transport. Senders have the capabilities TryWriter, TryVectorWriter and VectorWriter,
-// and on Linux also PartWriter. On Linux receivers have the
-// capabilities Poller and CPULocator.
+// package transport. Senders have the capability VectorWriter, and on Linux TryWriter, TryVectorWriter and PartWriter.
+// On Linux receivers have the capabilities Poller and CPULocator.
 package tcp
 
 import (

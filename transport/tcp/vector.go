@@ -27,49 +27,6 @@ func (s *sender) writev(pieces [][]byte) (int, error) {
 	return int(n), err
 }
 
-// TryWriteVectored implements [transport.TryVectorWriter].
-func (s *sender) TryWriteVectored(pieces [][]byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.tryWriteLocked(pieces)
-}
-
-// tryWriteLocked writes pieces as far as they fit into the socket, and leaves the rest to the flusher.
-// It reports false if nothing fits, or there is unsent data.
-func (s *sender) tryWriteLocked(pieces [][]byte) bool {
-	want := length(pieces)
-	if want > batchBytes+headBytes || len(pieces) > batchPieces || !s.canTryLocked() {
-		return false
-	}
-	if s.ps.tls != nil {
-		for _, p := range pieces {
-			if s.encrypt(p) != nil {
-				return false
-			}
-		}
-		n, _ := s.tryWrite(s.unsent)
-		s.unsent = s.unsent[n:]
-	} else {
-		n := s.tryWritev(pieces)
-		if n == 0 && want > 0 {
-			return false
-		}
-		if n < want {
-			s.unsent = s.buffer()
-			for _, p := range pieces {
-				k := min(n, len(p))
-				s.unsent = append(s.unsent, p[k:]...)
-				n -= k
-			}
-			*s.buf = s.unsent
-		}
-	}
-	s.sent += uint64(want)
-	s.conn.t.monitoring.note()
-	s.releaseLocked()
-	return true
-}
-
 func length(pieces [][]byte) (n int) {
 	for _, p := range pieces {
 		n += len(p)
