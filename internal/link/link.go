@@ -53,7 +53,7 @@
 // about views 256 KiB. Further answers are dropped; the peer can ask again.
 //
 // A lane keeps frames until the peer has acknowledged them. Credit bounds those that the peer may leave unread. With more than 512 KiB of
-// others a lane asks for an acknowledgement by a ping. If the peer acknowledges nothing for a time, [Link.Tend] ends the link; with 16 MiB the link ends
+// others [Link.Tend] asks for an acknowledgement by a ping, and ends the link if the peer acknowledges nothing for a time; with 16 MiB the link ends
 // at once. No correct peer gets there: it would have more than keptMax frames to keep. Calls do not wait for acknowledgements.
 package link
 

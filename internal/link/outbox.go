@@ -27,7 +27,6 @@ type outbox struct {
 	to     *outPipe // nil without a connection, when frames wait
 	out    lane.Out
 	mark   int    // length of the buffer of lockBuffer
-	asked  uint64 // the end of the frames when the peer was asked for an acknowledgement
 	tended uint64 // the end of the frames at the last Link.Tend
 	lane   wire.Lane
 	need   Purpose // of the frames that wait without a connection
@@ -144,18 +143,17 @@ func (o *outbox) flush() {
 // commitUnlock sends the frames that were appended to the buffer of lockBuffer for a purpose, and unlocks the outbox.
 func (o *outbox) commitUnlock(p Purpose, b []byte) { o.unlock(o.commitLocked(p, b)) }
 
-// unlock unlocks the outbox after frames were added, and asks for the connection and the acknowledgement that they need.
+// unlock unlocks the outbox after frames were added, and asks for the connection that they need.
 func (o *outbox) unlock(need Purpose) {
-	asks := o.asksLocked()
+	if o.out.Kept() > askBytes && o.to != nil {
+		o.boundLocked(o.uncreditedLocked())
+	}
 	o.mu.Unlock()
 	o.request(need)
-	if asks {
-		o.link.Ping()
-	}
 }
 
 const (
-	// askBytes is the number of unacknowledged bytes without credit above which a lane asks for an acknowledgement.
+	// askBytes is the number of unacknowledged bytes without credit above which Link.Tend asks for an acknowledgement.
 	askBytes = 512 << 10
 	// uncreditedMax bounds them. A peer with keptMax frames without charge has acknowledged the others.
 	uncreditedMax = keptMax * frameCharge
@@ -168,20 +166,6 @@ func (o *outbox) uncreditedLocked() int {
 		n -= o.link.exchange().unreturned()
 	}
 	return n
-}
-
-// asksLocked reports whether the caller shall send a ping, which the peer answers by an acknowledgement. If the peer has not acknowledged
-// too much, the link ends.
-func (o *outbox) asksLocked() (asks bool) {
-	if o.out.Kept() <= askBytes || o.to == nil {
-		return false
-	}
-	n := o.uncreditedLocked()
-	if o.boundLocked(n); n <= askBytes || o.asked > o.out.Acked() || o.to.at.lasts() {
-		return false
-	}
-	o.asked = o.out.Position()
-	return true
 }
 
 // boundLocked ends the link if so many bytes that the peer has not read or not acknowledged are too many.
