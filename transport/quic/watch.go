@@ -212,13 +212,11 @@ func (c *Conn) watch() {
 		}
 		if time.Since(since) < time.Second {
 			// A middlebox cuts every watch. Ask at a slower rate.
-			if c.checkPeer(); !c.sleep(time.Second) {
+			if c.checkPeer(askOnce); !c.sleep(time.Second) {
 				return
 			}
 		}
-		if sock = c.watchAgain(); sock == nil {
-			return
-		}
+		sock = c.checkPeer(askStay)
 	}
 }
 
@@ -243,28 +241,6 @@ func (c *Conn) firstWatch() net.Conn {
 	return nil
 }
 
-// watchAgain opens a watch after one was cut, or ends the connection.
-func (c *Conn) watchAgain() net.Conn {
-	for cuts := 0; ; {
-		got, sock := c.askAgain(askStay)
-		pause := watchRetry
-		switch got {
-		case answerKnown:
-			return sock
-		case answerRefused, answerUnknown:
-			c.declareGone(got)
-			return nil
-		case answerCut:
-			if cuts++; cuts < cutsMax {
-				pause = cutPause
-			}
-		}
-		if !c.sleep(pause) {
-			return nil
-		}
-	}
-}
-
 // askAgain is ask, but asks twice before it returns answerUnknown. Messages are not
 // protected, so a single damaged segment looks like an unknown connection.
 func (c *Conn) askAgain(want byte) (answer, net.Conn) {
@@ -281,19 +257,24 @@ const (
 	cutPause = 5 * time.Millisecond
 )
 
-// checkPeer asks once about the peer, and ends the connection if it is gone.
-func (c *Conn) checkPeer() {
-	for range cutsMax {
-		got, _ := c.askAgain(askOnce)
-		switch got {
+// checkPeer asks about the peer after a watch was cut, and ends the connection if the peer is gone. With askStay it asks until the peer has answered,
+// and returns the new watch.
+func (c *Conn) checkPeer(want byte) net.Conn {
+	for cuts := 0; ; cuts++ {
+		pause := watchRetry
+		switch got, sock := c.askAgain(want); got {
+		case answerKnown:
+			return sock
 		case answerRefused, answerUnknown:
 			c.declareGone(got)
-			return
-		case answerKnown, answerSilent, answerNowhere:
-			return
+			return nil
+		case answerCut:
+			if cuts < cutsMax {
+				pause = cutPause
+			}
 		}
-		if !c.sleep(cutPause) {
-			return
+		if pause == watchRetry && want == askOnce || !c.sleep(pause) {
+			return nil
 		}
 	}
 }
@@ -355,7 +336,7 @@ func (c *Conn) serveHold(sock net.Conn) {
 	switch over := c.holdWatch(sock); {
 	case over:
 	case got == answerKnown:
-		c.checkPeer()
+		c.checkPeer(askOnce)
 	default:
 		c.requireAnswer()
 	}
