@@ -21,15 +21,13 @@ type handshakes struct {
 	admission *admission.Gate
 	refusals  *refusals
 
-	// max limits the handshakes in progress. It exceeds the limit of the admission:
-	// quic-go cannot end a handshake before it has read the whole ClientHello, so a
-	// connection that is evicted before lasts until its timeout.
-	max     int64
-	pending atomic.Int64
-	tasks   sync.WaitGroup
+	// max limits coming. It exceeds the limit of the admission: quic-go cannot end a
+	// handshake before it has read the whole ClientHello, so a connection that is evicted
+	// before lasts until its timeout.
+	max    int64
+	coming atomic.Int64 // connections that may still reach an acceptor
+	tasks  sync.WaitGroup
 
-	// coming is the number of connections that may reach an acceptor.
-	coming atomic.Int64
 	// startAcceptors is called when coming has grown.
 	startAcceptors atomic.Pointer[func()]
 }
@@ -48,7 +46,6 @@ type unprovedKey struct{}
 type unauthenticated struct {
 	handshakes *handshakes
 	ticket     *admission.Ticket
-	once       sync.Once   // for the end of the handshake
 	came       atomic.Bool // it does not count as coming any more
 	stop       func() bool // cancels the call of end at the end of the connection
 
@@ -61,20 +58,18 @@ type unauthenticated struct {
 // enter admits a connection. It runs on the goroutine of quic-go that reads all Initial
 // packets. After an error, quic-go answers CONNECTION_REFUSED and keeps no state.
 func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (context.Context, error) {
-	pending := g.pending.Add(1)
-	if pending > g.max {
-		g.pending.Add(-1)
+	if g.coming.Add(1) > g.max {
+		g.coming.Add(-1)
 		return nil, errTooManyHandshakes
 	}
 	p := &unauthenticated{handshakes: g}
 	var err error
 	p.ticket, err = g.admission.TryEnter(admission.SourceOf(eyeballs.AddrPort(info.RemoteAddr).Addr()), info.AddrVerified, p.evict)
 	if err != nil {
-		g.pending.Add(-1)
+		g.coming.Add(-1)
 		g.refusals.note(err)
 		return nil, err
 	}
-	g.coming.Add(1)
 	(*g.startAcceptors.Load())()
 	g.tasks.Add(1)
 	p.stop = context.AfterFunc(ctx, p.end)
@@ -120,9 +115,6 @@ func (p *unauthenticated) arrived() {
 	}
 }
 
-// handshakeOver counts the handshake as complete.
-func (p *unauthenticated) handshakeOver() { p.once.Do(func() { p.handshakes.pending.Add(-1) }) }
-
 // authenticated marks the peer as authenticated. It reports false if the connection was
 // evicted before.
 func (p *unauthenticated) authenticated() bool {
@@ -139,7 +131,6 @@ func (p *unauthenticated) end() {
 	p.ended = true
 	p.mu.Unlock()
 	p.arrived()
-	p.handshakeOver()
 	p.ticket.Leave()
 	p.handshakes.tasks.Done()
 }

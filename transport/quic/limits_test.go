@@ -113,7 +113,7 @@ func TestHandshakeLimit(t *testing.T) {
 			t.Errorf("%d of %d stalled clients are left, want one less", n, limit)
 		}
 		stop()
-		eventually(t, "the end of the handshakes", func() bool { return h.admission.Len() == 0 && h.pending.Load() == 0 })
+		eventually(t, "the end of the handshakes", func() bool { return h.admission.Len() == 0 && h.coming.Load() == 0 })
 	})
 }
 

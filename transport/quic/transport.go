@@ -221,7 +221,6 @@ func (t *Transport) accept() {
 func (t *Transport) awaitHandshake(qc *quicgo.Conn) {
 	p := unauthenticatedOf(qc)
 	p.arrived()
-	defer p.handshakeOver()
 	p.attach(qc)
 	select {
 	case <-qc.HandshakeComplete():

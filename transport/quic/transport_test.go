@@ -54,7 +54,7 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("%d clients that were refused wait to be accepted", n)
 	}
 	eventually(t, "the end of all handshakes", func() bool {
-		return server.end.handshakes.pending.Load() == 0 && server.end.handshakes.admission.Len() == 0
+		return server.end.handshakes.coming.Load() == 0 && server.end.handshakes.admission.Len() == 0
 	})
 }
 
