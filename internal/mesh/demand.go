@@ -278,7 +278,7 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, id membership.No
 	} else {
 		err = l.Accept(ctx, r.conn, cfg, func() error {
 			settled = l.Settled() // An earlier connection that the peer has lost has ended by now.
-			if m.declines(slot, r) {
+			if m.declines(slot, r, bulk) {
 				return errFruitless
 			}
 			if r.unproposed != nil && !r.unproposed.Stop() {
@@ -385,7 +385,7 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 		p.route, p.broken, p.processEnded, p.declined = r, nil, nil, 0
 		if err := p.noteDelivery(r, l.LastDelivery(), m.cfg.HeartbeatTimeout); err != nil {
 			l.Fail(err)
-		} else if p.isFruitless() && r.bulk != nil {
+		} else if p.fruitless == fruitlessMax && r.bulk != nil {
 			l.Disconnect()
 		}
 	default: // It has broken, and another one may be in use.

@@ -97,6 +97,7 @@ func (d *dialing) attempt(ctx context.Context) error {
 	r, err := d.dialPaths(ctx)
 	if err == nil {
 		err = d.mesh.connect(ctx, r, d.slot, d.node.ID, r.bulk, nil)
+		d.isDeclined = d.peer.broken != nil && errors.Is(err, transport.ErrPeerClosed)
 	}
 	if err == nil {
 		d.warn()
@@ -115,6 +116,8 @@ type dialing struct {
 	whyNot   map[*Path]string // why a path is not taken
 	failures []pathFailure    // to warn of when there is a link over another path
 	isFinal  bool             // a further attempt would fail, too
+
+	isDeclined bool // the peer has closed the last connection: those for bulk may deliver nothing of what it sends
 
 	addrTimeout time.Duration // of this attempt
 }
@@ -346,7 +349,7 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 // dialBulk dials the path for bulk, beginning with the address at which the node has answered on
 // the main path. It returns nil if the node does not answer. Operations may wait while a connection is replaced, so that it is given less time.
 func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport.Conn {
-	if d.peer.isFruitless() {
+	if d.peer.isFruitless() || d.isDeclined {
 		d.whyNot[p] = p.name() + ": the last connections have delivered nothing"
 		return nil
 	}

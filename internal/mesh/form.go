@@ -213,7 +213,7 @@ func (m *Mesh) Formed() error {
 	formed := m.formed
 	if formed && !m.cfg.OnDemand {
 		for slot := range m.peers {
-			if p := &m.peers[slot]; p.isPending() && !p.expected {
+			if p := &m.peers[slot]; p.isPending() {
 				p.link.Need(link.Joining)
 			}
 		}

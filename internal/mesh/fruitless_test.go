@@ -119,6 +119,28 @@ func TestNarrowBulk(t *testing.T) {
 	}
 }
 
+// TestNarrowBulkOfASlowNode is TestNarrowBulk with a sender that takes longer to dial than the other node, which therefore proposes its connections
+// first, with one for bulk.
+func TestNarrowBulkOfASlowNode(t *testing.T) {
+	for _, takes := range []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+		withNarrow(t, true, func(w *multipath, _, bulk *narrow) {
+			bulk.lost.Store(true)
+			for i := range w.meshes[0].cfg.Paths {
+				p := &w.meshes[0].cfg.Paths[i]
+				h := new(atomic.Int64)
+				h.Store(int64(takes))
+				p.Transport = starvedTransport{p.Transport, h}
+			}
+			took, errs := w.send(200_000)
+			n := w.linkOf(0, 1).Connections()
+			if errs[0] != nil || errs[1] != nil || took > 4*time.Second+5*takes || n > 6 {
+				t.Errorf("dials take %v: after %v and %d connections: %v, want the message after three stalls of a second", takes, took, n, errs)
+			}
+			w.wantWhole()
+		})
+	}
+}
+
 // TestNarrowOnly: the only path drops long packets. The link ends, and the error tells what to compare.
 func TestNarrowOnly(t *testing.T) {
 	withNarrow(t, false, func(w *multipath, far, _ *narrow) {

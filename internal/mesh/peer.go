@@ -87,12 +87,13 @@ const declinedMax = 3
 func (p *peer) isFruitless() bool { return p.fruitless >= fruitlessMax }
 
 // declines reports whether this node declines a proposal of the peer: the last connections have delivered nothing, and the proposal is for the path
-// that failed last. After declinedMax proposals it accepts one, since the peer may reach this node over that path alone.
-func (m *Mesh) declines(slot int, r *route) bool {
+// that failed last, or may use it for bulk. After declinedMax proposals it accepts one, since the peer may reach this node over that path alone.
+func (m *Mesh) declines(slot int, r *route, bulk *Path) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := &m.peers[slot]
-	if n := len(p.failed); n == 0 || !p.isFruitless() || p.failures(r.path, r.conn.RemoteAddr()) < n || p.declined == declinedMax {
+	last := max(p.failures(r.path, r.conn.RemoteAddr()), p.failures(bulk, r.conn.RemoteAddr()))
+	if n := len(p.failed); n == 0 || !p.isFruitless() || last < n || p.declined == declinedMax {
 		return false
 	}
 	p.declined++
