@@ -64,11 +64,9 @@ func (m *Mesh) acceptAlone(r *route, slot int) {
 const relayedProposal = 5 * time.Second
 
 // acceptAgain handles a connection of a node that may dial, although its link has a connection or this node leaves: both nodes have dialed at
-// the same time, or the peer has lost the connection of the link. This node learns of such a loss from the answer to a ping or, if that does
-// not arrive, from the proposal over the new connection, which then replaces that of the link. Relays have no resets, so the proposal alone says
-// it there. It waits for the proposal for half of the answerTimeout, and for relayedProposal through relays.
+// the same time, or the peer has lost the connection of the link. The proposal over the new connection says so, and replaces that of the link.
+// This node waits for it for half of the answerTimeout, and for relayedProposal through relays.
 func (m *Mesh) acceptAgain(r *route, slot int) {
-	m.checkLink(slot)
 	m.reportRefusal(r)
 	if r.path.Bulk && !m.carries(r.path, m.node(slot)) {
 		m.bulk.put(r.peer, r.conn) // beside a connection that may replace that of the link
@@ -147,14 +145,6 @@ func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
 	if p := &m.peers[slot]; p.node.ID == id {
 		p.accepting += n
 		m.changed.Send()
-	}
-}
-
-// checkLink makes this node notice the end of the connection of a link after the peer has made another
-// connection: the peer may have noticed it before.
-func (m *Mesh) checkLink(slot int) {
-	if p := m.peer(slot); p.isLinked() {
-		p.link.Ping()
 	}
 }
 

@@ -27,14 +27,12 @@ func lossEvent(err error) membership.PeerEvent {
 }
 
 // linkEnded handles the end of a link: a goodbye, or a loss for the reason err. It ignores
-// links outside slots. A loss before the peer is in a view, or before the world has formed, is
-// no failure: the link leaves its slot and is made again.
+// links outside slots. A loss before the peer is in a view is no failure: the link leaves its slot and is made again.
 func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	goodbye, slot := kind == membership.Goodbye, l.Peer
 	m.mu.Lock()
 	p := &m.peers[slot]
-	id, inUse, early := p.node.ID, p.link == l || m.loop == l, !m.formed || p.expected
-	joining := early && m.formed && slot < m.self                   // Both nodes are joining, and this one has dialed.
+	id, inUse, early := p.node.ID, p.link == l || m.loop == l, p.expected
 	isRedialed := p.broken != nil && p.brokenDirect && m.isNear(id) // without relays
 	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
 	// The relays may have ended, not the peer. Its neighbors watch it.
@@ -51,7 +49,8 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 		m.noteEndLocked(l)
 		if early && p.link == l {
 			p.noteFailure(p.route, err)
-			m.clearLinkLocked(slot)
+			p.route, p.relaying = nil, false
+			m.addPendingLocked(slot)
 		}
 	}
 	m.mu.Unlock()
@@ -69,23 +68,13 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	case early && !goodbye:
 		m.engine.Forget(l)
 		m.reportLink(slot)
-		if joining && m.cfg.Lost != nil {
+		if slot < m.self && m.cfg.Lost != nil { // Both nodes are joining, and this one has dialed.
 			m.cfg.Lost(id, err) // If they get no new link, the seed can admit only one of them.
 		}
 	case goodbye && slot == m.self:
 		m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true})
 	default:
 		m.apply(event{slot: slot, id: id, kind: kind, err: err, from: l})
-	}
-}
-
-// clearLinkLocked replaces a lost link by a pending one. Form needs a required one at once.
-func (m *Mesh) clearLinkLocked(slot int) {
-	p := &m.peers[slot]
-	p.route, p.relaying = nil, false
-	m.addPendingLocked(slot)
-	if slot < m.self && m.isDialed(slot) && !m.closing {
-		p.link.Need(link.Joining)
 	}
 }
 

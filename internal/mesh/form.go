@@ -203,10 +203,8 @@ func (m *Mesh) isMissing(slot int, p *peer) bool {
 	return slot != m.self && !isLinked && (m.isRequired(slot) || slot < m.self && m.isDialed(slot))
 }
 
-// Formed tells the mesh that all nodes have made their links. Before the call, a lost link is
-// made again, because its other end may not have seen it come up. Afterwards the loss of a link
-// is the failure of a node. The error names a node without a link. Without Config.OnDemand, nodes
-// behind this one that have not dialed it are dialed, on other goroutines.
+// Formed tells the mesh that all nodes have made their links, and begins to watch. The error names a node without a link. Without
+// Config.OnDemand, nodes behind this one that have not dialed it are dialed, on other goroutines.
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
 	m.formed = m.findLocked(m.isMissing) < 0

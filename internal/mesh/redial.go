@@ -42,7 +42,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	p := &m.peers[l.Peer]
 	isRelayed, isClosed, isMemory := p.isRelayed(), errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, link.ErrLost), l.MemorySharer() != nil
 	switch {
-	case p.link != l || l.Peer == m.self || !m.formed:
+	case p.link != l || l.Peer == m.self:
 		return link.NoPurpose, false
 	case err == nil: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
 		if isRelayed && m.isNear(p.node.ID) {
