@@ -35,7 +35,6 @@ type peer struct {
 	fruitless  int           // connections in a row that have delivered nothing of what waited
 	declined   int           // proposals of the peer since the link broke
 	stuckSince time.Time     // the first of them has ended
-	cutOff     time.Time     // since then the peer is a neighbor that is linked through relays that have all ended
 	proposal   *route        // a connection that is being negotiated for the pending link, or nil
 	report     error         // the first report of another node since the peer was linked
 	reason     *nodeError    // the last error that the peer has reported, or nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -184,54 +183,27 @@ func (m *Mesh) hasEnded(slot int, id membership.NodeID) bool {
 	return p.node.ID == id && (p.state == membership.PeerFailed || p.state == membership.PeerRemoved)
 }
 
-// isReachable reports whether a link to a next hop of the destination carries relay frames.
-func (r *relayRoutes) isReachable(destination membership.NodeID) bool {
-	tables := r.tables.Load()
-	return tables == nil || slices.ContainsFunc(r.NextHops(destination, 0, nil), func(hop membership.NodeID) bool { return tables.direct[hop] })
-}
-
-// cutOffMax is the time that links of a new view have to give a neighbor a next hop again, if all relays to it have ended.
+// cutOffMax is the time that the seed has to make a view without a node that leaves, before this node dials its neighbors again.
 const cutOffMax = 250 * time.Millisecond
 
 // linkNeighbors lets the links to the neighbors of the view connect. A neighbor that this node is linked to through relays,
-// since it was none in an earlier view, gets a connection of its own: the connection is released. If all relays to it have
-// ended, it carries no goodbyes, and ends after cutOffMax.
+// since it was none in an earlier view, gets a connection of its own: the connection is released.
 func (m *Mesh) linkNeighbors() {
 	if m.cfg.Relay == nil {
 		return
 	}
 	m.updateNear()
-	var relayed, cutOff []*link.Link
-	isWaiting := false
 	m.mu.Lock()
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		if slot == m.self || p.link == nil || p.expected || p.state.IsGone() || m.closing || !m.isNear(p.node.ID) {
-			continue
+	relayed := m.linksLocked(func(p *peer) bool {
+		isNear := !p.expected && !p.state.IsGone() && !m.closing && m.isNear(p.node.ID)
+		if isNear {
+			p.link.Need(link.Watching) // if it is pending
 		}
-		switch {
-		case p.link.IsPending():
-			p.link.Need(link.Watching)
-		case !p.isRelayed():
-		case m.cfg.Relay.routes.isReachable(p.node.ID):
-			p.cutOff = time.Time{}
-			relayed = append(relayed, p.link)
-		case p.cutOff.IsZero():
-			p.cutOff, isWaiting = time.Now(), true
-		case time.Since(p.cutOff) >= cutOffMax:
-			p.cutOff = time.Time{}
-			cutOff = append(cutOff, p.link)
-		}
-	}
+		return isNear && p.isRelayed()
+	})
 	m.mu.Unlock()
 	for _, l := range relayed {
 		l.Disconnect()
-	}
-	for _, l := range cutOff {
-		m.breakRelayed(l)
-	}
-	if isWaiting {
-		time.AfterFunc(cutOffMax, m.linkNeighbors)
 	}
 }
 
@@ -265,25 +237,6 @@ func (m *Mesh) updateNear() {
 
 // isRelayed reports whether the link to the peer has a connection through relays.
 func (p *peer) isRelayed() bool { return p.route.isRelayed() }
-
-// breakRelayed ends the connection of a link to a neighbor that goes through relays, and reports whether there was one. The
-// link is dialed again, without relays. l is nil if the peer has no link.
-func (m *Mesh) breakRelayed(l *link.Link) bool {
-	if m.cfg.Relay == nil || l == nil {
-		return false
-	}
-	m.mu.Lock()
-	var c transport.Conn
-	if p := &m.peers[l.Peer]; p.link == l && p.isRelayed() && m.isNear(p.node.ID) {
-		c = p.route.conn
-	}
-	m.mu.Unlock()
-	if c == nil {
-		return false
-	}
-	c.Close()
-	return true
-}
 
 // GoodbyeTimeout returns the time that Close may need for goodbyes over relays, in addition to the goodbyes to neighbors: a
 // relay may have died unnoticed.

@@ -81,6 +81,9 @@ func (m *Mesh) silenceMax() time.Duration {
 // may come too late. A peer that has stopped does not answer.
 func (m *Mesh) probe(l *link.Link) bool {
 	p := m.peer(l.Peer)
+	if p.link == l && p.isRelayed() && m.isNear(p.node.ID) { // It gets a connection of its own.
+		return l.Break(fmt.Errorf("%w over relays", transport.ErrStalled))
+	}
 	if p.link != l || p.route == nil || p.route.path.isLocal() || p.route.isRelayed() {
 		return false
 	}
@@ -142,7 +145,7 @@ func (m *Mesh) watch() {
 	tick := time.NewTimer(untilMultiple(interval))
 	defer tick.Stop()
 	w := m.newWatcher(time.Now())
-	w.breaks = func(l *link.Link) bool { return m.breakRelayed(l) || m.probe(l) }
+	w.breaks = m.probe
 	for count := 0; ; count++ {
 		select {
 		case <-m.run.Done():
