@@ -228,7 +228,13 @@ func (s *Server) isMember(id membership.NodeID) bool {
 // ended: it may have given up this seed, or the network may have cut the connection.
 func (s *Server) awaitNode(l *leader, id membership.NodeID, reason string) {
 	l.away[id].stop()
-	l.away[id] = s.afterAsLeader(s.lim.Away, func() { s.giveUp(l, id, reason) })
+	l.away[id] = s.afterAsLeader(s.lim.Away, func() {
+		if s.isPopulated() || l.arbiter == nil {
+			s.giveUp(l, id, reason)
+		} else { // This seed may have been cut off. Limits.Return bounds the wait for all nodes.
+			s.awaitNode(l, id, reason)
+		}
+	})
 	for id := range l.away { // The node may have been the last one that could notice the end of another.
 		s.ask(l, id)
 	}
