@@ -54,38 +54,6 @@ func benchmarkReduce(b *testing.B, reduce func(dst, a, b []byte), t Type, op Op,
 	}
 }
 
-// BenchmarkFold counts the bytes of dst, which is one of the operands.
-func BenchmarkFold(b *testing.B) {
-	const n = 256 << 10
-	for _, t := range []Type{Float32, Float64, Float16, BFloat16, Int32} {
-		for _, k := range []int{2, 4, 8} {
-			srcs := make([][]byte, k)
-			for i := range srcs {
-				srcs[i] = make([]byte, n)
-				fillOrdinary(t, srcs[i], uint64(i))
-			}
-			b.Run(fmt.Sprintf("%v/%d", t, k), func(b *testing.B) {
-				fold := Fold(t, Sum)
-				b.SetBytes(n)
-				b.ReportAllocs()
-				for b.Loop() {
-					fold(srcs[0], srcs)
-				}
-			})
-			b.Run(fmt.Sprintf("%v/%d/pairs", t, k), func(b *testing.B) {
-				add := Reducer(t, Sum)
-				b.SetBytes(n)
-				b.ReportAllocs()
-				for b.Loop() {
-					for _, src := range srcs[1:] {
-						add(srcs[0], srcs[0], src)
-					}
-				}
-			})
-		}
-	}
-}
-
 // BenchmarkCopy measures the bandwidth of memory.
 func BenchmarkCopy(b *testing.B) {
 	for _, size := range benchSizes {

@@ -60,9 +60,7 @@ func quiet(x float64) float64 {
 func TestComplexOps(t *testing.T) {
 	x, y := []complex64{1 + 2i, -3i}, []complex64{10 - 4i, 5}
 	of := func(x []complex64) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 8*len(x)) }
-	for _, reduce := range []func(dst, a, b []byte){Reducer(Complex64, Sum), Reducer(Complex64, Avg), func(dst, a, b []byte) {
-		Fold(Complex64, Sum)(dst, [][]byte{a, b})
-	}} {
+	for _, reduce := range []func(dst, a, b []byte){Reducer(Complex64, Sum), Reducer(Complex64, Avg)} {
 		got := make([]complex64, 2)
 		reduce(of(got), of(x), of(y))
 		if got[0] != 11-2i || got[1] != 5-3i {
@@ -70,7 +68,7 @@ func TestComplexOps(t *testing.T) {
 		}
 	}
 	got := make([]complex64, 2)
-	Fold(Complex64, Prod)(of(got), [][]byte{of(x), of(y)})
+	Reducer(Complex64, Prod)(of(got), of(x), of(y))
 	if got[0] != x[0]*y[0] || got[1] != x[1]*y[1] {
 		t.Errorf("the product is %v", got)
 	}
@@ -79,7 +77,7 @@ func TestComplexOps(t *testing.T) {
 		t.Errorf("the average is %v", got)
 	}
 	for _, op := range []Op{Min, Max, BitAnd, BitOr, BitXor, 0, 255} {
-		if Reducer(Complex64, op) != nil || Reducer(Complex128, op) != nil || Fold(Complex128, op) != nil {
+		if Reducer(Complex64, op) != nil || Reducer(Complex128, op) != nil {
 			t.Errorf("%v of complex elements is defined", op)
 		}
 	}

@@ -14,7 +14,6 @@ type implementation struct {
 	name    string // also in NEXAR_REQUIRE
 	has     bool   // this machine supports it
 	reducer func(Type, Op) func(dst, a, b []byte)
-	folder  func(Type, Op) func(dst []byte, srcs [][]byte)
 	divider func(Type) func(dst []byte, n int)
 
 	// The conversions of multiples of 16 elements of Float16 and BFloat16.
@@ -27,7 +26,6 @@ func implementations() []implementation {
 	generic := implementation{
 		name: "generic", has: true,
 		reducer: func(t Type, op Op) func(dst, a, b []byte) { return inGo().reducers[t][op] },
-		folder:  func(t Type, op Op) func(dst []byte, srcs [][]byte) { return inGo().folders[t][op] },
 		divider: func(t Type) func(dst []byte, n int) { return inGo().dividers[t] },
 		widen:   map[Type]func(dst []float32, src []uint16){Float16: widenFloat16, BFloat16: widenBFloat16},
 		round:   map[Type]func(dst []uint16, src []float32){Float16: roundFloat16, BFloat16: roundBFloat16},
@@ -40,7 +38,7 @@ func generic() implementation { return implementations()[0] }
 // chosen returns the implementation that callers get on this machine.
 func chosen() implementation {
 	return implementation{
-		name: "chosen", has: true, reducer: Reducer, folder: Fold, divider: Divider,
+		name: "chosen", has: true, reducer: Reducer, divider: Divider,
 		widen: map[Type]func(dst []float32, src []uint16){Float16: ConvertF16ToF32, BFloat16: ConvertBF16ToF32},
 		round: map[Type]func(dst []uint16, src []float32){Float16: ConvertF32ToF16, BFloat16: ConvertF32ToBF16},
 	}

@@ -14,7 +14,7 @@
 // to nearest even. Complex elements are reduced as pairs of floats, and every step of a product
 // is rounded.
 //
-// [Fold] reduces any number of vectors at once, and [Divider] turns a sum into an average.
+// [Divider] turns a sum into an average.
 //
 // A slice of the wrong length and a dst that overlaps an operand without being it are bugs of
 // the caller and panic. Any alignment is valid. Functions on vectors do not allocate, except

@@ -40,9 +40,6 @@ var inGo = sync.OnceValue(func() *functions {
 				continue
 			}
 			f.reducers[t][op] = func(dst, a, b []byte) { reduce(t, operation, dst, a, b) }
-			if t.Float() && operation <= Prod {
-				f.folders[t][op] = func(dst []byte, srcs [][]byte) { foldInOrder(t, operation, dst, srcs) }
-			}
 		}
 		f.dividers[t] = func(dst []byte, n int) { divide(t, dst, n) }
 	}
@@ -53,7 +50,6 @@ var inGo = sync.OnceValue(func() *functions {
 // order of operands.
 type functions struct {
 	reducers [Complex128 + 1][BitXor + 1]func(dst, a, b []byte)
-	folders  [Complex128 + 1][BitXor + 1]func(dst []byte, srcs [][]byte)
 	dividers [Complex128 + 1]func(dst []byte, n int)
 }
 

@@ -8,7 +8,7 @@ import "unsafe"
 // F16C, or NEON. It returns the same bits; the tests compare them. The build tag purego
 // excludes it.
 //
-// The functions vectorReducer, vectorFolder and vectorDivider return the best assembly function, or nil. Conversions such as
+// The functions vectorReducer and vectorDivider return the best assembly function, or nil. Conversions such as
 // vectorWidenFloat16 handle whole vectors and return their number of elements. They are called directly, since slices that are
 // passed to a function variable escape from the stack.
 //
@@ -27,10 +27,6 @@ func (r *remainder) load(a, b []byte) {
 	copy(r.a[:], a)
 	copy(r.b[:], b)
 }
-
-// betweenBytes is the length of the part of a vector that is folded at a time if intermediate
-// results are on the stack.
-const betweenBytes = 4 << 10
 
 // base returns the address of p, for assembly.
 func base(p []byte) *byte { return unsafe.SliceData(p) }

@@ -12,7 +12,6 @@ func vectorImplementations() []implementation {
 		{
 			name: "avx2", has: hasAVX2(),
 			reducer: func(t Type, op Op) func(dst, a, b []byte) { return reducersAVX2[t][op] },
-			folder:  func(t Type, op Op) func(dst []byte, srcs [][]byte) { return foldersAVX2[t][op] },
 			divider: func(t Type) func(dst []byte, n int) { return dividersAVX2[t] },
 			widen: widen{
 				Float16:  func(dst []float32, src []uint16) { widenFloat16AVX2(at(dst), at(src), 4*len(src)) },
@@ -26,7 +25,6 @@ func vectorImplementations() []implementation {
 		{
 			name: "avx512", has: hasAVX512(),
 			reducer: func(t Type, op Op) func(dst, a, b []byte) { return reducersAVX512[t][op] },
-			folder:  func(t Type, op Op) func(dst []byte, srcs [][]byte) { return foldersAVX512[t][op] },
 			divider: func(t Type) func(dst []byte, n int) { return dividersAVX512[t] },
 			widen: widen{
 				Float16:  func(dst []float32, src []uint16) { widenFloat16AVX512(at(dst), at(src), 4*len(src)) },

@@ -2,10 +2,9 @@
 
 package kernel
 
-func vectorReducer(t Type, op Op) func(dst, a, b []byte)         { return nil }
-func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) { return nil }
-func vectorDivider(t Type) func(dst []byte, n int)               { return nil }
-func vectorStream(dst, src []byte) bool                          { return false }
+func vectorReducer(t Type, op Op) func(dst, a, b []byte) { return nil }
+func vectorDivider(t Type) func(dst []byte, n int)       { return nil }
+func vectorStream(dst, src []byte) bool                  { return false }
 
 func vectorWidenFloat16(dst []float32, src []uint16) int  { return 0 }
 func vectorWidenBFloat16(dst []float32, src []uint16) int { return 0 }

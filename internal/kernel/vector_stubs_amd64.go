@@ -115,13 +115,6 @@ var reducersAVX512 = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	},
 }
 
-var foldersAVX512 = [BFloat16 + 1][BitXor + 1]func(dst []byte, srcs [][]byte){
-	Float32:  {Sum: float32FoldSumAllAVX512, Avg: float32FoldSumAllAVX512, Prod: float32FoldProdAllAVX512},
-	Float64:  {Sum: float64FoldSumAllAVX512, Avg: float64FoldSumAllAVX512, Prod: float64FoldProdAllAVX512},
-	Float16:  {Sum: float16FoldSumAllAVX512, Avg: float16FoldSumAllAVX512, Prod: float16FoldProdAllAVX512},
-	BFloat16: {Sum: bfloat16FoldSumAllAVX512, Avg: bfloat16FoldSumAllAVX512, Prod: bfloat16FoldProdAllAVX512},
-}
-
 var dividersAVX512 = [BFloat16 + 1]func(dst []byte, n int){
 	Float32:  float32DivideByAVX512,
 	Float64:  float64DivideByAVX512,
@@ -519,114 +512,6 @@ func wordsBitXorOf64AVX512(dst, a, b []byte) {
 }
 
 //go:noescape
-func float32FoldSumAVX512(dst *byte, srcs *[]byte, k, n int)
-
-func float32FoldSumAllAVX512(dst []byte, srcs [][]byte) {
-	if checkFold(dst, srcs, 4) {
-		float32FoldSumAVX512(base(dst), &srcs[0], len(srcs), len(dst))
-	}
-}
-
-//go:noescape
-func float64FoldSumAVX512(dst *byte, srcs *[]byte, k, n int)
-
-func float64FoldSumAllAVX512(dst []byte, srcs [][]byte) {
-	if checkFold(dst, srcs, 8) {
-		float64FoldSumAVX512(base(dst), &srcs[0], len(srcs), len(dst))
-	}
-}
-
-func float16FoldSumAllAVX512(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			float16SumOf16AVX512(sums, acc, src[from:to])
-			acc = sums
-		}
-		float16SumOf16AVX512(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-func bfloat16FoldSumAllAVX512(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			bfloat16SumOf16AVX512(sums, acc, src[from:to])
-			acc = sums
-		}
-		bfloat16SumOf16AVX512(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-//go:noescape
-func float32FoldProdAVX512(dst *byte, srcs *[]byte, k, n int)
-
-func float32FoldProdAllAVX512(dst []byte, srcs [][]byte) {
-	if checkFold(dst, srcs, 4) {
-		float32FoldProdAVX512(base(dst), &srcs[0], len(srcs), len(dst))
-	}
-}
-
-//go:noescape
-func float64FoldProdAVX512(dst *byte, srcs *[]byte, k, n int)
-
-func float64FoldProdAllAVX512(dst []byte, srcs [][]byte) {
-	if checkFold(dst, srcs, 8) {
-		float64FoldProdAVX512(base(dst), &srcs[0], len(srcs), len(dst))
-	}
-}
-
-func float16FoldProdAllAVX512(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			float16ProdOf16AVX512(sums, acc, src[from:to])
-			acc = sums
-		}
-		float16ProdOf16AVX512(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-func bfloat16FoldProdAllAVX512(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			bfloat16ProdOf16AVX512(sums, acc, src[from:to])
-			acc = sums
-		}
-		bfloat16ProdOf16AVX512(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-//go:noescape
 func float32ScaleAVX512(dst *byte, n int, by float32)
 
 //go:noescape
@@ -818,13 +703,6 @@ var reducersAVX2 = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 		BitOr:  wordsBitOrOf64AVX2,
 		BitXor: wordsBitXorOf64AVX2,
 	},
-}
-
-var foldersAVX2 = [BFloat16 + 1][BitXor + 1]func(dst []byte, srcs [][]byte){
-	Float32:  {Sum: float32FoldSumAllAVX2, Avg: float32FoldSumAllAVX2, Prod: float32FoldProdAllAVX2},
-	Float64:  {Sum: float64FoldSumAllAVX2, Avg: float64FoldSumAllAVX2, Prod: float64FoldProdAllAVX2},
-	Float16:  {Sum: float16FoldSumAllAVX2, Avg: float16FoldSumAllAVX2, Prod: float16FoldProdAllAVX2},
-	BFloat16: {Sum: bfloat16FoldSumAllAVX2, Avg: bfloat16FoldSumAllAVX2, Prod: bfloat16FoldProdAllAVX2},
 }
 
 var dividersAVX2 = [BFloat16 + 1]func(dst []byte, n int){
@@ -1588,150 +1466,6 @@ func wordsBitXorOf64AVX2(dst, a, b []byte) {
 }
 
 //go:noescape
-func float32FoldSumAVX2(dst *byte, srcs *[]byte, k, n int)
-
-func float32FoldSumAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 4) {
-		return
-	}
-	n := len(dst) &^ (32 - 1)
-	float32FoldSumAVX2(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float32SumAVX2(&r.a[0], &r.a[0], &r.b[0], 32)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func float64FoldSumAVX2(dst *byte, srcs *[]byte, k, n int)
-
-func float64FoldSumAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 8) {
-		return
-	}
-	n := len(dst) &^ (32 - 1)
-	float64FoldSumAVX2(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float64SumAVX2(&r.a[0], &r.a[0], &r.b[0], 32)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-func float16FoldSumAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			float16SumOf16AVX2(sums, acc, src[from:to])
-			acc = sums
-		}
-		float16SumOf16AVX2(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-func bfloat16FoldSumAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			bfloat16SumOf16AVX2(sums, acc, src[from:to])
-			acc = sums
-		}
-		bfloat16SumOf16AVX2(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-//go:noescape
-func float32FoldProdAVX2(dst *byte, srcs *[]byte, k, n int)
-
-func float32FoldProdAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 4) {
-		return
-	}
-	n := len(dst) &^ (32 - 1)
-	float32FoldProdAVX2(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float32ProdAVX2(&r.a[0], &r.a[0], &r.b[0], 32)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func float64FoldProdAVX2(dst *byte, srcs *[]byte, k, n int)
-
-func float64FoldProdAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 8) {
-		return
-	}
-	n := len(dst) &^ (32 - 1)
-	float64FoldProdAVX2(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float64ProdAVX2(&r.a[0], &r.a[0], &r.b[0], 32)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-func float16FoldProdAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			float16ProdOf16AVX2(sums, acc, src[from:to])
-			acc = sums
-		}
-		float16ProdOf16AVX2(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-func bfloat16FoldProdAllAVX2(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			bfloat16ProdOf16AVX2(sums, acc, src[from:to])
-			acc = sums
-		}
-		bfloat16ProdOf16AVX2(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-
-//go:noescape
 func float32ScaleAVX2(dst *byte, n int, by float32)
 
 //go:noescape
@@ -1844,16 +1578,6 @@ func vectorReducer(t Type, op Op) func(dst, a, b []byte) {
 	}
 	if hasAVX2() {
 		return reducersAVX2[t][op]
-	}
-	return nil
-}
-
-func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) {
-	if hasAVX512() {
-		return foldersAVX512[t][op]
-	}
-	if hasAVX2() {
-		return foldersAVX2[t][op]
 	}
 	return nil
 }

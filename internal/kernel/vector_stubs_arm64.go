@@ -113,13 +113,6 @@ var reducersNEON = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	},
 }
 
-var foldersNEON = [BFloat16 + 1][BitXor + 1]func(dst []byte, srcs [][]byte){
-	Float32:  {Sum: float32FoldSumAllNEON, Avg: float32FoldSumAllNEON, Prod: float32FoldProdAllNEON},
-	Float64:  {Sum: float64FoldSumAllNEON, Avg: float64FoldSumAllNEON, Prod: float64FoldProdAllNEON},
-	Float16:  {Sum: float16FoldSumAllNEON, Avg: float16FoldSumAllNEON, Prod: float16FoldProdAllNEON},
-	BFloat16: {Sum: bfloat16FoldSumAllNEON, Avg: bfloat16FoldSumAllNEON, Prod: bfloat16FoldProdAllNEON},
-}
-
 var dividersNEON = [BFloat16 + 1]func(dst []byte, n int){
 	Float32:  float32DivideByNEON,
 	Float64:  float64DivideByNEON,
@@ -866,150 +859,6 @@ func wordsBitXorOf64NEON(dst, a, b []byte) {
 }
 
 //go:noescape
-func float32FoldSumNEON(dst *byte, srcs *[]byte, k, n int)
-
-func float32FoldSumAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 4) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	float32FoldSumNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float32SumNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func float32FoldProdNEON(dst *byte, srcs *[]byte, k, n int)
-
-func float32FoldProdAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 4) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	float32FoldProdNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float32ProdNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func float64FoldSumNEON(dst *byte, srcs *[]byte, k, n int)
-
-func float64FoldSumAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 8) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	float64FoldSumNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float64SumNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func float64FoldProdNEON(dst *byte, srcs *[]byte, k, n int)
-
-func float64FoldProdAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 8) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	float64FoldProdNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float64ProdNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func float16FoldSumNEON(dst *byte, srcs *[]byte, k, n int)
-
-func float16FoldSumAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	float16FoldSumNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float16SumNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func float16FoldProdNEON(dst *byte, srcs *[]byte, k, n int)
-
-func float16FoldProdAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	float16FoldProdNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		float16ProdNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func bfloat16FoldSumNEON(dst *byte, srcs *[]byte, k, n int)
-
-func bfloat16FoldSumAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	bfloat16FoldSumNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		bfloat16SumNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
-func bfloat16FoldProdNEON(dst *byte, srcs *[]byte, k, n int)
-
-func bfloat16FoldProdAllNEON(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, 2) {
-		return
-	}
-	n := len(dst) &^ (16 - 1)
-	bfloat16FoldProdNEON(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		bfloat16ProdNEON(&r.a[0], &r.a[0], &r.b[0], 16)
-	}
-	copy(dst[n:], r.a[:])
-}
-
-//go:noescape
 func float32ScaleNEON(dst *byte, n int, by float32)
 
 //go:noescape
@@ -1116,13 +965,6 @@ func roundBFloat16NEON(dst, src *byte, n int)
 func vectorReducer(t Type, op Op) func(dst, a, b []byte) {
 	if hasNEON() {
 		return reducersNEON[t][op]
-	}
-	return nil
-}
-
-func vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte) {
-	if hasNEON() {
-		return foldersNEON[t][op]
 	}
 	return nil
 }

@@ -88,14 +88,7 @@ func rounds(op string) bool { return op != "Min" && op != "Max" }
 
 // compute emits the instruction of op. The result may be any NaN.
 func (f *floats) compute(op string, x, y vector) vector {
-	d := f.g.vec()
-	f.computeTo(op, x, y, d)
-	return d
-}
-
-// computeTo is compute with the destination d, which may be x or y.
-func (f *floats) computeTo(op string, x, y, d vector) {
-	g := f.g
+	g, d := f.g, f.g.vec()
 	switch op {
 	case "Sum":
 		pick(f, g.VADDPS, g.VADDPD)(y, x, d)
@@ -106,6 +99,7 @@ func (f *floats) computeTo(op string, x, y, d vector) {
 	default:
 		panic("no instruction for " + op)
 	}
+	return d
 }
 
 // canonical replaces NaNs.

@@ -34,7 +34,6 @@ func families() []family {
 		{"halves_amd64.s", writeHalves},
 		{"ints_amd64.s", writeInts},
 		{"words_amd64.s", writeWords},
-		{"fold_amd64.s", writeFolds},
 		{"divide_amd64.s", writeDivisions},
 		{"convert_amd64.s", writeConversions},
 		{"stream_amd64.s", writeStream},

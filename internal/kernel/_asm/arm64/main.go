@@ -31,7 +31,6 @@ func main() {
 		write func(p *program)
 	}{
 		{"reduce_arm64.s", writeReductions},
-		{"fold_arm64.s", writeFolds},
 		{"divide_arm64.s", writeDivisions},
 		{"convert_arm64.s", writeConversions},
 	} {

@@ -22,18 +22,6 @@ type Reduction struct {
 	Ops   []string // the operations
 }
 
-// A Fold is an assembly function that reduces n bytes of k vectors:
-//
-//	func name(dst *byte, srcs *[]byte, k, n int)
-//
-// A Fold in blocks has no such function. It calls the function for two vectors for one after
-// the other, on a block that stays in the cache.
-type Fold struct {
-	Name      string
-	Reduction // for two vectors
-	InBlocks  bool
-}
-
 // A Division is an assembly function that multiplies or divides n bytes by a number, in place:
 //
 //	func name(dst *byte, n int, by float32)
@@ -55,7 +43,6 @@ type Set struct {
 	Suffix      string // of function names, such as "AVX2"
 	Block       int    // bytes that a Reduction or Division handles multiples of; 1: any length
 	Reductions  []Reduction
-	Folds       []Fold
 	Divisions   []Division
 	Conversions []Conversion
 }
@@ -76,9 +63,6 @@ func Source(command string, sets ...Set) ([]byte, error) {
 		s.table(w)
 		for _, r := range s.Reductions {
 			s.reduction(w, r)
-		}
-		for _, f := range s.Folds {
-			s.fold(w, f)
 		}
 		for _, d := range s.Divisions {
 			fmt.Fprintf(w, "\n//go:noescape\nfunc %s%s(dst *byte, n int, by %s)\n", d.Name, s.Suffix, d.By)
@@ -105,7 +89,6 @@ func choices(w *bytes.Buffer, sets []Set) {
 		fmt.Fprintf(w, "return %s\n}\n", otherwise)
 	}
 	choice("vectorReducer(t Type, op Op) func(dst, a, b []byte)", "", "return reducers%[1]s[t][op]", "nil")
-	choice("vectorFolder(t Type, op Op) func(dst []byte, srcs [][]byte)", "", "return folders%[1]s[t][op]", "nil")
 	choice("vectorDivider(t Type) func(dst []byte, n int)", "", "return dividers%[1]s[t]", "nil")
 	for _, c := range sets[0].Conversions {
 		dst, src := "[]float32", "[]uint16"
@@ -137,68 +120,7 @@ func (s Set) wrapper(r Reduction, typ string) string {
 	return fmt.Sprintf("%sOf%d%s", r.Name, 8*size(typ), s.Suffix)
 }
 
-// fold writes the function that reduces any number of vectors.
-func (s Set) fold(w *bytes.Buffer, f Fold) {
-	text := foldWholeAndRest
-	switch {
-	case f.InBlocks:
-		text = foldInBlocks
-	case s.Block == 1:
-		text = foldWhole
-	}
-	if !f.InBlocks {
-		fmt.Fprintf(w, "\n//go:noescape\nfunc %s%s(dst *byte, srcs *[]byte, k, n int)\n", f.Name, s.Suffix)
-	}
-	fmt.Fprintf(w, text, s.Block, f.Name, f.Reduction.Name, s.Suffix, size(f.Types[0]), s.wrapper(f.Reduction, f.Types[0]))
-}
-
-const foldWhole = `
-func %[2]sAll%[4]s(dst []byte, srcs [][]byte) {
-	if checkFold(dst, srcs, %[5]d) {
-		%[2]s%[4]s(base(dst), &srcs[0], len(srcs), len(dst))
-	}
-}
-`
-
-const foldWholeAndRest = `
-func %[2]sAll%[4]s(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, %[5]d) {
-		return
-	}
-	n := len(dst) &^ (%[1]d - 1)
-	%[2]s%[4]s(base(dst), &srcs[0], len(srcs), n)
-	var r remainder
-	r.load(srcs[0][n:], nil)
-	for _, src := range srcs[1:] {
-		copy(r.b[:], src[n:])
-		%[3]s%[4]s(&r.a[0], &r.a[0], &r.b[0], %[1]d)
-	}
-	copy(dst[n:], r.a[:])
-}
-`
-
-// The wrapper for two vectors must not be called through a variable: intermediate sums would
-// then escape from the stack. They must not be in dst, which can be a later operand.
-const foldInBlocks = `
-func %[2]sAll%[4]s(dst []byte, srcs [][]byte) {
-	if !checkFold(dst, srcs, %[5]d) {
-		return
-	}
-	var between [betweenBytes]byte
-	last := len(srcs) - 1
-	for from := 0; from < len(dst); from += betweenBytes {
-		to := min(from+betweenBytes, len(dst))
-		acc := srcs[0][from:to]
-		for _, src := range srcs[1:last] {
-			sums := between[:to-from]
-			%[6]s(sums, acc, src[from:to])
-			acc = sums
-		}
-		%[6]s(dst[from:to], acc, srcs[last][from:to])
-	}
-}
-`
-
+// table writes the tables of the functions by type and operation.
 func (s Set) table(w *bytes.Buffer) {
 	entries := map[string][]string{}
 	var types []string
@@ -215,21 +137,6 @@ func (s Set) table(w *bytes.Buffer) {
 	fmt.Fprintf(w, "\nvar reducers%s = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){\n", s.Suffix)
 	for _, t := range types {
 		fmt.Fprintf(w, "%s: {\n%s,\n},\n", t, strings.Join(entries[t], ",\n"))
-	}
-	fmt.Fprintf(w, "}\n")
-	fmt.Fprintf(w, "\nvar folders%s = [BFloat16 + 1][BitXor + 1]func(dst []byte, srcs [][]byte){\n", s.Suffix)
-	for _, t := range types {
-		var folds []string
-		for _, f := range s.Folds {
-			for _, op := range f.Ops {
-				if f.Types[0] == t {
-					folds = append(folds, fmt.Sprintf("%s: %sAll%s", op, f.Name, s.Suffix))
-				}
-			}
-		}
-		if folds != nil {
-			fmt.Fprintf(w, "%s: {%s},\n", t, strings.Join(folds, ", "))
-		}
 	}
 	fmt.Fprintf(w, "}\n")
 	fmt.Fprintf(w, "\nvar dividers%s = [BFloat16 + 1]func(dst []byte, n int){\n", s.Suffix)
