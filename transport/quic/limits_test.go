@@ -270,6 +270,27 @@ func TestBurstBehindSlowAcceptors(t *testing.T) {
 	dial(dials)
 }
 
+// TestAcceptorForOther checks that a connection which counted an acceptor that took another one is accepted.
+func TestAcceptorForOther(t *testing.T) {
+	nodes := newTestNodes(t, 2, Config{})
+	client, server := nodes[0], nodes[1]
+	server.acceptors.Add(2) // which the connections count
+	for range 2 {
+		if _, err := client.Dial(t.Context(), server.Addr(), server.name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.acceptors.Add(-1)
+	server.loop.Go(server.accept)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	for i := range 2 {
+		if _, err := server.Accept(ctx); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+}
+
 // TestAcceptors checks that an acceptor remains after the others have left, and for a
 // handshake that takes longer than acceptorIdle.
 func TestAcceptors(t *testing.T) {

@@ -221,6 +221,7 @@ func (t *Transport) accept() {
 func (t *Transport) awaitHandshake(qc *quicgo.Conn) {
 	p := unauthenticatedOf(qc)
 	p.arrived()
+	t.startAcceptors() // A connection that came meanwhile may have counted this acceptor, or qc has ended before it arrived.
 	p.attach(qc)
 	select {
 	case <-qc.HandshakeComplete():
