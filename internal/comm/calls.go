@@ -18,17 +18,12 @@ func (c *Comm) trace(control *engine.Comm) {
 	c.Engine.SetTracing(&recorder.Comm{Epoch: c.Epoch(), Ranks: c.Ranks})
 }
 
-// serve starts the service of remote calls over carrier. It closes carrier on an error.
-func (c *Comm) serve(carrier *engine.Comm) error {
-	calls, err := rpc.New(port{carrier}, c.Rank, c.Size(), rpc.Config{
+// serve starts the service of remote calls over carrier.
+func (c *Comm) serve(carrier *engine.Comm) {
+	c.carrier, c.Calls = carrier, rpc.New(port{carrier}, c.Rank, c.Size(), rpc.Config{
 		Timeout: c.View.config.CallTimeout, InFlight: c.View.config.CallsInFlight, Log: c.View.log,
 		Broken: func(rank int, err error) { carrier.Links()[rank].Fail(err) },
 	})
-	if err != nil {
-		carrier.Close()
-		return err
-	}
-	c.carrier, c.Calls = carrier, calls
 	c.View.mu.Lock()
 	c.View.services[c.Calls] = true
 	c.View.mu.Unlock()
@@ -37,7 +32,6 @@ func (c *Comm) serve(carrier *engine.Comm) error {
 	carrier.Watch(engine.Watcher{Message: c.Calls.Arrived, Left: left, Ended: end})
 	// The error of the communicator is more precise than that of the carrier.
 	c.Engine.Watch(engine.Watcher{Ended: end})
-	return nil
 }
 
 // Gone returns the error of calls to a rank that has failed or left, or on a

@@ -252,10 +252,7 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	c.Engine.Spread(c.machine(), shmexec.Processors())
 	c.Selector.Pin(v.pins)
 	c.Selector.UseHints(v.config.Hints)
-	if err := c.serve(e.NewLooseComm(engine.ID(id, callsID), rank, links)); err != nil {
-		c.Close()
-		return nil, err
-	}
+	c.serve(e.NewLooseComm(engine.ID(id, callsID), rank, links))
 	return c, nil
 }
 

@@ -66,10 +66,7 @@ func TestArrivedIsPrompt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &heldPort{prompt: test.prompt, pass: make(chan struct{})}
-			s, err := New(p, 0, 2, Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := New(p, 0, 2, Config{})
 			for i := range test.messages {
 				p.queue = append(p.queue, Message{Source: 1, Bytes: test.bytes, ID: uint64(i)})
 			}
@@ -118,10 +115,7 @@ func (p *latePort) Poll() (Message, bool) {
 // goroutine has not ended.
 func TestArrivedAgain(t *testing.T) {
 	p := &latePort{heldPort: heldPort{prompt: 3}}
-	s, err := New(p, 0, 2, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(p, 0, 2, Config{})
 	p.arrived = s.Arrived
 	for i := range 3 {
 		p.late = append(p.late, Message{Source: 1, Bytes: 100, ID: uint64(i)})

@@ -237,10 +237,7 @@ func (p *blankPort) Take(m Message, buf []byte, done func(error)) {
 func TestLengthsAreChecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(blankPort)
-		s, err := New(p, 0, 2, Config{PayloadMax: 1 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := New(p, 0, 2, Config{PayloadMax: 1 << 20})
 		s.Arrived()
 		synctest.Wait()
 		s.Close(errTestClosed)
@@ -324,10 +321,7 @@ func TestAnnouncedAndNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 10
 		p, broken := new(announcer), make(chan error, 1)
-		s, err := New(p, 0, 2, Config{InFlight: calls, Broken: func(_ int, err error) { broken <- err }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := New(p, 0, 2, Config{InFlight: calls, Broken: func(_ int, err error) { broken <- err }})
 		s.Arrived()
 		synctest.Wait()
 		if err := <-broken; !strings.Contains(err.Error(), "rank 1 has announced 1064 messages and sends none") {

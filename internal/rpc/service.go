@@ -55,7 +55,7 @@ import (
 // the reason.
 type Handler func(ctx context.Context, from int, args []byte) ([]byte, error)
 
-// A Config configures a Service. Its limits should be the same on all ranks.
+// A Config configures a Service. Its limits should be the same on all ranks. None is negative.
 type Config struct {
 	// Timeout bounds calls with a context without a deadline. 0 means no limit.
 	Timeout time.Duration
@@ -63,11 +63,9 @@ type Config struct {
 	// Further calls of this rank are queued, and those of other ranks fail with an AnswerError. A
 	// call is in flight until its answer; a cancelled one, until its Handler has returned.
 	InFlight int
-	// InFlightBytes bounds the bytes of arguments of these calls, at most 1 TiB. It is
-	// at least PayloadMax.
+	// InFlightBytes bounds the bytes of arguments of these calls. It is at least PayloadMax.
 	InFlightBytes int
-	// PayloadMax bounds the length of arguments and of a result in bytes; 1 GiB if 0,
-	// at most 1 TiB.
+	// PayloadMax bounds the length of arguments and of a result in bytes; 1 GiB if 0.
 	PayloadMax int
 	// Log receives the panics of Handlers. Nil discards them.
 	Log *slog.Logger
@@ -80,30 +78,17 @@ const (
 	inFlight    = 1 << 10
 	inFlightMax = 1 << 18
 	payloadMax  = 1 << 30
-	bytesMax    = 1 << 40 // of any limit, so that their sums do not overflow
 )
 
 // withDefaults replaces zero fields by their defaults.
-func (c Config) withDefaults() (Config, error) {
-	switch {
-	case c.Timeout < 0:
-		return c, fmt.Errorf("rpc: timeout %v: must not be negative", c.Timeout)
-	case c.InFlight < 0 || c.InFlight > inFlightMax:
-		return c, fmt.Errorf("rpc: InFlight %d: must be between 0 and %d", c.InFlight, inFlightMax)
-	case c.InFlightBytes < 0 || c.PayloadMax < 0 || int64(max(c.InFlightBytes, c.PayloadMax)) > bytesMax:
-		return c, fmt.Errorf("rpc: PayloadMax %d and InFlightBytes %d: must be between 0 and %d", c.PayloadMax, c.InFlightBytes, int64(bytesMax))
-	}
-	if c.InFlight == 0 {
-		c.InFlight = inFlight
-	}
-	if c.PayloadMax == 0 {
-		c.PayloadMax = payloadMax
-	}
+func (c Config) withDefaults() Config {
+	c.InFlight = cmp.Or(c.InFlight, inFlight)
+	c.PayloadMax = cmp.Or(c.PayloadMax, payloadMax)
 	c.InFlightBytes = max(c.InFlightBytes, c.PayloadMax)
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return c, nil
+	return c
 }
 
 // A Service makes the calls of one rank, and carries out those of others.
@@ -139,18 +124,11 @@ type function struct {
 
 // New returns the Service of a rank among size ranks, which sends and receives over
 // port.
-func New(port Port, rank, size int, cfg Config) (*Service, error) {
-	if rank < 0 || rank >= size {
-		panic("rpc: rank outside its communicator")
-	}
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	s := &Service{port: port, rank: rank, cfg: cfg, peers: make([]atomic.Pointer[peer], size), idle: make(chan struct{})}
+func New(port Port, rank, size int, cfg Config) *Service {
+	s := &Service{port: port, rank: rank, cfg: cfg.withDefaults(), peers: make([]atomic.Pointer[peer], size), idle: make(chan struct{})}
 	s.functions.Store(new(map[string]*function))
 	s.work.Store(1)
-	return s, nil
+	return s
 }
 
 // Register makes h callable under the name fn, of at most 255 bytes. A second

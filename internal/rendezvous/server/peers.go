@@ -21,7 +21,7 @@ import (
 // long as a majority of them reach each other, and none loses its state.
 type Replication struct {
 	// Self is the address at which nodes and other seeds reach this one, and Seeds
-	// are the addresses of all seeds, the same everywhere.
+	// are the addresses of all seeds, the same everywhere, which contain Self.
 	Self  string
 	Seeds []string
 	// Dir is the directory for the log of this seed.
@@ -38,18 +38,8 @@ type Replication struct {
 	Dial func(ctx context.Context, addr string) (transport.Conn, error)
 }
 
-// check refuses an invalid Replication.
+// check refuses a list of Seeds whose logs would take one for another.
 func (q *Replication) check() error {
-	switch {
-	case !slices.Contains(q.Seeds, q.Self):
-		return fmt.Errorf("%q is not among the seeds %q", q.Self, q.Seeds)
-	case q.Dir == "":
-		return errors.New("no Dir: a seed with a replicated log needs a directory of its own for the log")
-	case q.Open == nil:
-		return errors.New("no Open: a seed with a replicated log needs a function that opens it")
-	case q.Dial == nil && len(q.Seeds) > 1:
-		return errors.New("no Dial: several seeds need a function that dials the others")
-	}
 	addrs := make(map[uint64]string)
 	for _, addr := range q.Seeds {
 		switch other, ok := addrs[idOf(addr)]; {
