@@ -121,6 +121,10 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			slot = m.addPeerLocked(n, rank)
 		}
 		p := &m.peers[slot]
+		if p.expected && p.isPending() && errors.Is(p.broken, transport.ErrPeerClosed) { // Without a next connection, it has probably joined again.
+			m.dropLinkLocked(slot)
+			m.addPendingLocked(slot)
+		}
 		p.node, p.rank, p.expected = n, rank, false
 		m.relinkLocked(slot)
 		if !m.cfg.OnDemand && p.isPending() && !m.closing {
