@@ -151,10 +151,12 @@ func (c *Comm) Encrypted() bool {
 // keep its order of operands, or leave reductions to it.
 func (c *Comm) Deterministic() bool { return c.node.collectives.Deterministic }
 
-// HeartbeatTimeout returns [Config].HeartbeatTimeout of this node: the silence after which a peer has failed. Libraries
+// HeartbeatTimeout returns the silence after which a peer has failed: [Config].HeartbeatTimeout of this node and two HeartbeatIntervals. Libraries
 // that learn of a failure in another way can wait this long for the error that names the rank. It is 0 for
 // communicators of [Local], since failures within a process are known at once.
-func (c *Comm) HeartbeatTimeout() time.Duration { return max(0, c.node.config.HeartbeatTimeout) }
+func (c *Comm) HeartbeatTimeout() time.Duration {
+	return mesh.SilenceMax(c.node.config.HeartbeatInterval, c.node.config.HeartbeatTimeout)
+}
 
 // Close ends the communicator on this rank: operations in progress and later ones return
 // [ErrClosed]. It may be called more than once.

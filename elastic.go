@@ -59,7 +59,7 @@ import (
 //     removed it. The program may close the node and join again.
 //   - the reason for the end of the communicator, if the world has not changed: a [MismatchError], or a
 //     call that was cancelled or timed out on some rank, or a [DeadlockError] that includes this loop. An undetected failure may be the cause, so
-//     Epochs waits for a next view for [Config].HeartbeatTimeout and a second first. If a node has left a world of a sparse
+//     Epochs waits for a next view for [Comm.HeartbeatTimeout] and a second first. If a node has left a world of a sparse
 //     topology, it waits for two HeartbeatTimeouts more, and at least 2 s: the node tells the seed when its goodbyes have arrived.
 //   - the [PeerError] of a failed node, if [Config].Recovery is [Abort] or [Manual]. With Manual,
 //     [Comm.Exclude] makes a communicator of the remaining ranks.

@@ -99,7 +99,7 @@ func TestSettingsOfCommunicators(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer node.Close()
-	if err := check(node.World(), true, 17*time.Second); err != nil {
+	if err := check(node.World(), true, 19*time.Second); err != nil {
 		t.Error(err)
 	}
 }

@@ -46,8 +46,7 @@ type Env struct {
 	// transports, if there are any, listen at this port.
 	Listen string
 
-	// PeerTimeout is the silence after which the node counts a peer as failed: HeartbeatTimeout of
-	// [github.com/nexar-go/nexar.Config]. A Conn that restores its path itself should need less. It is 0 if it is not known.
+	// PeerTimeout is HeartbeatTimeout of [github.com/nexar-go/nexar.Config]. A peer that is silent for longer may count as failed. A Conn that restores its path itself should need less. It is 0 if it is not known.
 	PeerTimeout time.Duration
 
 	// Log is never nil.

@@ -70,13 +70,20 @@ type processTimer interface {
 // Watch for the new connections that [Mesh.Watches] selects. Later calls have no effect.
 type processWatcher interface{ Watch() }
 
-// silenceMax is the silence after which the link to a peer fails. The last beat before an outage may be as old as two beats are apart, so
-// that an outage counts for at least HeartbeatTimeout.
-func (m *Mesh) silenceMax() time.Duration {
-	return m.cfg.HeartbeatTimeout + beatIntervals*m.cfg.HeartbeatInterval
+// SilenceMax returns the silence after which the link to a peer fails, or 0 if none does. The last beat before an outage may be as old as
+// two beats are apart, so that an outage counts for at least HeartbeatTimeout.
+func SilenceMax(interval, timeout time.Duration) time.Duration {
+	if interval <= 0 || timeout <= 0 {
+		return 0
+	}
+	return timeout + beatIntervals*interval
 }
 
-// probe dials the peer of a silent link beside its connection, once in an interval. If the peer answers, and the link has heard nothing
+func (m *Mesh) silenceMax() time.Duration {
+	return SilenceMax(m.cfg.HeartbeatInterval, m.cfg.HeartbeatTimeout)
+}
+
+// probe dials the peer of a silent link beside its connection, brokenDials times or once in an interval, whichever is less. If the peer answers, and the link has heard nothing
 // meanwhile, the network works again, and probe breaks the link: QUIC and TCP repeat packets after ever longer times, so that those of the old connection
 // may come too late. A peer that has stopped does not answer.
 func (m *Mesh) probe(l *link.Link) bool {
@@ -94,8 +101,9 @@ func (m *Mesh) probe(l *link.Link) bool {
 		defer cancel()
 		d := m.newDialing(l.Peer)
 		addrs := m.addrs(p.route.path, d.node)
-		tries := slices.Repeat(addrs, int(left/m.cfg.HeartbeatInterval)+1)
-		delays := append(slices.Repeat([]time.Duration{eyeballs.Delay}, max(0, len(addrs)-1)), m.cfg.HeartbeatInterval)
+		pause := max(m.cfg.HeartbeatInterval, left/brokenDials)
+		tries := slices.Repeat(addrs, int(left/pause)+1)
+		delays := append(slices.Repeat([]time.Duration{eyeballs.Delay}, max(0, len(addrs)-1)), pause)
 		answer, _, err := d.dialAddrs(ctx, p.route.path, tries, left, delays...)
 		if err != nil {
 			return
@@ -319,7 +327,7 @@ func (w *watcher) check(links []*link.Link, now time.Time) (ago, patience time.D
 	for _, l := range links {
 		h, known := w.links[l]
 		if stopped {
-			h.at = now
+			h.at, h.isProbed = now, false
 		}
 		l.ReadLazy()
 		if !known {
@@ -332,7 +340,7 @@ func (w *watcher) check(links []*link.Link, now time.Time) (ago, patience time.D
 		switch {
 		case !known || heard != h.heard:
 			h = heartbeat{heard: heard, at: now}
-		case silent >= w.timeout/2 && w.breaks != nil && !h.isProbed:
+		case silent >= patience/2 && w.breaks != nil && !h.isProbed:
 			h.isProbed = !w.breaks(l)
 		case silent >= limit:
 			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))

@@ -139,7 +139,7 @@ func (c *conn) sample(now time.Time, resumed bool) (active bool) {
 	c.mu.Unlock()
 	for sock, o := range opening {
 		over := o.over.Load()
-		if p, _ := c.sampleStall(pipeName(o.pipe), sock, &o.stall, now, resumed); over && p.queued == 0 {
+		if p, _ := c.sampleStall(pipeName(o.pipe), sock, &o.stall, now, resumed); over && (p.queued == 0 || p.ended) {
 			c.mu.Lock()
 			delete(c.opening, sock)
 			c.mu.Unlock()

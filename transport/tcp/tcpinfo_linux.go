@@ -10,9 +10,9 @@ import (
 const (
 	stateClose = 7 // TCP_CLOSE of linux/tcp_states.h
 
-	// deliveredMin is the number of segments after which the handshake, which takes a second longer for each lost packet, no longer
-	// counts in the smoothed round trip. An acknowledgement of 64 KiB counts as one round trip.
-	deliveredMin = 1024
+	// roundTripsMin is the number of round trips after which the handshake, which takes a second longer for each lost packet, no longer
+	// counts in the smoothed one. Each acknowledgement is one, of any number of segments.
+	roundTripsMin = 32
 )
 
 // sampleSocket asks the kernel for the state of a socket. Before Linux 5.4, which does not report the window of the peer, none stalls.
@@ -24,7 +24,7 @@ func sampleSocket(raw syscall.RawConn) (p sample, ok bool) {
 		}
 		queued, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 		ok = err == nil
-		rtt, young := info.Rtt, info.Delivered < deliveredMin
+		rtt, young := info.Rtt, min(info.Delivered, info.Segs_in) < roundTripsMin
 		if young {
 			rtt = info.Min_rtt
 		}
