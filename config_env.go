@@ -129,7 +129,7 @@ func CheckEnviron(environ []string) []Problem {
 
 // rustVariables are variables of the Rust crate nexar for which this package has no setting, and the reasons.
 var rustVariables = map[string]string{
-	"NEXAR_MAX_FRAME_BYTES":     "a receive bounds the memory of its message, and frames of messages without a receive have at most 64 KiB",
+	"NEXAR_MAX_FRAME_BYTES":     "a receive bounds the memory of its message, and frames of messages without a receive have at most 128 KiB",
 	"NEXAR_RECV_QUEUE_DEPTH":    "messages without a receive are bounded by their bytes, 1 MiB from each peer, in place of their number",
 	"NEXAR_RECV_INFLIGHT_BYTES": "a node keeps at most 1 MiB of messages of each peer without a receive, and reads longer ones into the buffer of the receive",
 }

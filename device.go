@@ -39,7 +39,7 @@ import (
 // call uses them in place, as soon as the stream has done its work.
 //
 // Between hosts, a network card may access the memory of the device ([device.Direct]). Send and Recv then wait for the
-// stream, and the payload needs no staging memory. This applies to a contiguous region of more than 64 KiB, to or from a named
+// stream, and the payload needs no staging memory. This applies to a contiguous region of more than 128 KiB, to or from a named
 // rank, if RDMA connects it. Collectives use it too, except the Start methods. Peer.DeviceMemory of [Node.Peers] shows the
 // method. After a failure of the card, the processor copies the rest.
 //

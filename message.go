@@ -100,7 +100,7 @@ func SendVec[T any](ctx context.Context, c *Comm, regions [][]T, to int, tag Tag
 // fails with a [PeerError].
 //
 // If ctx ends before a message has arrived, no message is lost and the communicator remains usable.
-// If ctx ends while a message of more than 64 KiB is arriving, the communicator is revoked. For a
+// If ctx ends while a message of more than 128 KiB is arriving, the communicator is revoked. For a
 // shorter message, Recv first waits for half a second.
 func Recv[T any](ctx context.Context, c *Comm, data []T, from int, tag Tag) (Status, error) {
 	r, err := startRecv[T](ctx, c, "recv", &p2p.Regions{First: bytesOf(data)}, from, tag)

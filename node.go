@@ -298,7 +298,7 @@ type Peer struct {
 	// Config.Factories. BulkTransport carries payloads: it is the same, or TCP beside
 	// QUIC.
 	Transport, BulkTransport string
-	// DeviceMemory says how the last vector on a device (see [DeviceComm]) of more than 64 KiB was exchanged with the peer:
+	// DeviceMemory says how the last vector on a device (see [DeviceComm]) of more than 128 KiB was exchanged with the peer:
 	// "staged" through memory of this host, or by the method with which the network card of this node accesses the
 	// device, "dma-buf" or "peer memory". It is "" before the first such vector. The peer may use another method.
 	DeviceMemory string

@@ -31,7 +31,7 @@ func (c *Comm) Register(fn string, h func(ctx context.Context, from int, args []
 
 // Call calls the function fn that rank to, which may be this rank, has registered by
 // [Comm.Register], and returns its result. The function runs at most once. args must not be changed
-// until Call returns. If ctx ends while more than 64 KiB of args are being sent, args must not be
+// until Call returns. If ctx ends while more than 128 KiB of args are being sent, args must not be
 // changed after that either, since they may still be read.
 //
 // Calls may complete in any order: a slow function or long arguments do not delay other calls. At

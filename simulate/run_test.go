@@ -11,8 +11,8 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 )
 
-// wire has a latency, and nothing else takes time.
-var wire = machine{Model: Model{RanksPerHost: 1, Cores: 1, Network: Path{Latency: time.Microsecond}, Eager: 64 << 10}}
+// cable has a latency, and nothing else takes time.
+var cable = machine{Model: Model{RanksPerHost: 1, Cores: 1, Network: Path{Latency: time.Microsecond}, Eager: 64 << 10}}
 
 // algorithm returns an algorithm of a collective.
 func algorithm(t *testing.T, c plan.Collective, name string) plan.Algorithm {
@@ -42,9 +42,9 @@ func near(got, want, part float64) bool { return math.Abs(got-want) <= part*want
 // TestTimesOfModel compares times with those that follow from the model by hand.
 func TestTimesOfModel(t *testing.T) {
 	const us = 1e-6
-	slow := wire
+	slow := cable
 	slow.Network = Path{Latency: time.Microsecond, Rate: 1e9, Message: 2 * time.Microsecond}
-	copying := wire
+	copying := cable
 	copying.Network.CopyRate, copying.ReduceRate = 1e9, 1e9
 	oneCore := machine{Model: Model{RanksPerHost: 8, Cores: 1, Memory: Path{Message: time.Microsecond}, Eager: 64 << 10}}
 	switching := oneCore
@@ -60,11 +60,11 @@ func TestTimesOfModel(t *testing.T) {
 		bytes   int
 		want    float64
 	}{
-		"a latency for each round":              {wire, plan.AllReduce, "recursive-doubling", 1024, 8, 10 * us},
-		"one more round for pairs":              {wire, plan.AllReduce, "recursive-doubling", 1025, 8, 11 * us},
-		"twice the rounds":                      {wire, plan.AllReduce, "circulant", 1024, 1 << 10, 20 * us},
-		"a chain":                               {wire, plan.Broadcast, "chain", 100, 8, 99 * us},
-		"a ring":                                {wire, plan.AllReduce, "ring", 100, 100, 198 * us},
+		"a latency for each round":              {cable, plan.AllReduce, "recursive-doubling", 1024, 8, 10 * us},
+		"one more round for pairs":              {cable, plan.AllReduce, "recursive-doubling", 1025, 8, 11 * us},
+		"twice the rounds":                      {cable, plan.AllReduce, "circulant", 1024, 1 << 10, 20 * us},
+		"a chain":                               {cable, plan.Broadcast, "chain", 100, 8, 99 * us},
+		"a ring":                                {cable, plan.AllReduce, "ring", 100, 100, 198 * us},
 		"processors, link and latency":          {slow, plan.Broadcast, "chain", 2, 1000, (2 + 1 + 1 + 2) * us},
 		"a grant before a long message":         {slow, plan.Broadcast, "chain", 2, 128 << 10, (2 + 1 + 2 + 131.072 + 1 + 1) * us},
 		"copies at both ends, and a reduction":  {copying, plan.Reduction, "binomial", 2, 1000, (1 + 1 + 1 + 1) * us},
@@ -111,7 +111,7 @@ func TestEveryAlgorithmEnds(t *testing.T) {
 						}
 					}
 				}
-				for _, m := range []machine{wire, loaded, tree} {
+				for _, m := range []machine{cable, loaded, tree} {
 					for _, bytes := range []int{0, 8, 100_000} {
 						got := simulated(t, m, call{Call: Call{Ranks: ranks, Root: root, Bytes: bytes, FullRingMax: 4096}, algorithm: a, hierarchical: hierarchical})
 						if got.Messages != want {
@@ -213,7 +213,7 @@ func TestDeadlock(t *testing.T) {
 	a := plan.Algorithm{Name: "wait", Plan: func(rank, size, _ int) plan.Plan {
 		return plan.Plan{Chunks: 1, Temps: 1, Rounds: []plan.Round{{{Kind: plan.Recv, Dst: plan.Span{Buf: plan.Temp, Hi: 1}, Peer: (rank + 1) % size}}}}
 	}}
-	if r, err := wire.run(call{Call: Call{Ranks: 2, Bytes: 8}, algorithm: a}, nil); err == nil {
+	if r, err := cable.run(call{Call: Call{Ranks: 2, Bytes: 8}, algorithm: a}, nil); err == nil {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -233,7 +233,7 @@ func TestBadCalls(t *testing.T) {
 			c.Ranks, c.algorithm = 1<<16, algorithm(t, plan.AllGather, "direct")
 		},
 	} {
-		m, c := wire, good
+		m, c := cable, good
 		change(&m, &c)
 		if r, err := m.run(c, nil); err == nil {
 			t.Errorf("%s: got %+v", name, r)
@@ -245,7 +245,7 @@ func TestBadCalls(t *testing.T) {
 func TestStop(t *testing.T) {
 	c := call{Call: Call{Ranks: 200, Bytes: 8, FullRingMax: 4096}, algorithm: algorithm(t, plan.AllReduce, "ring")}
 	calls := 0
-	_, err := wire.run(c, func(done, all int64) bool {
+	_, err := cable.run(c, func(done, all int64) bool {
 		calls++
 		if done < 0 || done > all {
 			t.Errorf("%d of %d rounds", done, all)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // ErrInvalid is wrapped by errors about a model or a call that cannot be simulated.
@@ -67,7 +68,7 @@ type Model struct {
 	ReduceRate float64
 
 	// Eager is the length in bytes of the longest message that is sent without a grant of the
-	// receiver. 0 is 64 KiB, as in nexar.
+	// receiver. 0 is 128 KiB, as in nexar.
 	Eager int
 }
 
@@ -126,7 +127,7 @@ type Result struct {
 }
 
 const (
-	defaultEager       = 64 << 10
+	defaultEager       = wire.PayloadMax
 	defaultFullRingMax = 4096
 )
 

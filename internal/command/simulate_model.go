@@ -54,7 +54,7 @@ func (f *machineFlags) add(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.pollFor, "poll-for", 200*time.Microsecond, "time for which a rank that waits polls, before it sleeps")
 	flags.DurationVar(&f.wake, "wake-time", 0, "processor time of a rank to continue after it has slept")
 	flags.StringVar(&f.reduce, "reduce-rate", "10GB", "`bytes` per second that a processor reduces, or copies within a rank; 0 is unlimited")
-	flags.StringVar(&f.eager, "eager", "64KiB", "`size` of the longest message without a grant")
+	flags.StringVar(&f.eager, "eager", "128KiB", "`size` of the longest message without a grant")
 }
 
 // model returns the machine.

@@ -16,6 +16,7 @@ import (
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // ChannelsMax is the largest number of channels that a Tuner chooses.
@@ -42,7 +43,7 @@ type Network struct {
 }
 
 // eager is the longest message, in bytes, that links send without a grant.
-const eager = 64 << 10
+const eager = wire.PayloadMax
 
 // Local returns the Network of ranks in one process. The parameters of this and the other Networks
 // were measured on a machine with two cores.

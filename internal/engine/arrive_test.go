@@ -330,7 +330,7 @@ func TestProtocolErrorsOfSteps(t *testing.T) {
 		"an offer, and then a step":   {small, func(p *fakePeer, s wire.Step) { p.link.OfferStep(s); step(p, s, 40) }},
 		"an offer twice":              {small, func(p *fakePeer, s wire.Step) { p.link.OfferStep(s); p.link.OfferStep(s) }},
 		"an offer without need":       {large, func(p *fakePeer, s wire.Step) { p.link.OfferStep(s) }},
-		"a step that must be granted": {large, func(p *fakePeer, s wire.Step) { step(p, s, 65536) }},
+		"a step that must be granted": {large, func(p *fakePeer, s wire.Step) { step(p, s, wire.PayloadMax) }},
 		"a grant without an offer":    {small, func(p *fakePeer, s wire.Step) { s.Grant = 1; p.link.GrantStep(s) }},
 		"a grant twice": {large, func(p *fakePeer, s wire.Step) {
 			s.Grant = p.link.Grant(newSink(3 * 4 * large)) // so that the peer accepts the payload

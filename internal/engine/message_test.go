@@ -26,7 +26,7 @@ func payload(n, i int) []byte {
 // TestMessagesKeepTheirOrder: short and long messages with one tag arrive in order, at
 // another rank and at the sender itself, whether the receive or the send begins first.
 func TestMessagesKeepTheirOrder(t *testing.T) {
-	sizes := []int{0, 1, 70_000, 100, wire.PayloadMax, wire.PayloadMax + 1, 3, 3 << 20, 5}
+	sizes := []int{0, 1, wire.PayloadMax - 60_000, wire.PayloadMax + 10_000, 100, wire.PayloadMax, wire.PayloadMax + 1, 3, 3 << 20, 5}
 	for _, to := range []int{0, 1} {
 		w := newWorld(t, 2, overMem, Config{})
 		sent := make(chan error, 1)
@@ -124,7 +124,7 @@ func TestCancelledMessages(t *testing.T) {
 	}
 	for i := range times {
 		rng := rand.New(rand.NewPCG(3, uint64(i)))
-		n := []int{10, 100_000, 2 << 20}[rng.IntN(3)]
+		n := []int{10, wire.PayloadMax + 1000, 2 << 20}[rng.IntN(3)]
 		for rank := range 2 {
 			w.comms[rank] = w.engines[rank].NewComm(uint64(100+i), rank, w.links[rank])
 		}
@@ -182,7 +182,7 @@ func TestRecvCancelledBeforeAMessage(t *testing.T) {
 func TestGrantOfAnotherRank(t *testing.T) {
 	for name, send := range map[string]func(p *fakePeer, o wire.Offer){
 		"grant": func(p *fakePeer, o wire.Offer) {
-			p.link.GrantOffer(wire.OfferGrant{Comm: o.Comm, ID: o.ID, Grant: p.link.Grant(newSink(100_000))})
+			p.link.GrantOffer(wire.OfferGrant{Comm: o.Comm, ID: o.ID, Grant: p.link.Grant(newSink(wire.PayloadMax + 1))})
 		},
 		"refusal": func(p *fakePeer, o wire.Offer) { p.link.RefuseOffer(wire.OfferRefuse{Comm: o.Comm, ID: o.ID}) },
 	} {
@@ -190,7 +190,7 @@ func TestGrantOfAnotherRank(t *testing.T) {
 			w, peers, lost := newFakePeers(t, 3)
 			c := w.engines[0].NewComm(commID, 0, w.links[0])
 			sent := make(chan error, 1)
-			go func() { sent <- sendOn(t.Context(), c, make([]byte, 100_000), byteType, 1, 0) }()
+			go func() { sent <- sendOn(t.Context(), c, make([]byte, wire.PayloadMax+1), byteType, 1, 0) }()
 			send(peers[2], peers[1].expect("offer").offer)
 			wantLost(t, lost, "of message 1")
 			if err := <-sent; !isType[*PeerError](err) {
@@ -202,7 +202,7 @@ func TestGrantOfAnotherRank(t *testing.T) {
 		w, peers, lost := newFakePeers(t, 2)
 		c := w.engines[0].NewComm(commID, 0, w.links[0])
 		sent := make(chan error, 1)
-		go func() { sent <- sendOn(t.Context(), c, make([]byte, 100_000), byteType, 1, 0) }()
+		go func() { sent <- sendOn(t.Context(), c, make([]byte, wire.PayloadMax+1), byteType, 1, 0) }()
 		peers[1].link.GrantOffer(wire.OfferGrant{Comm: commID, ID: peers[1].expect("offer").offer.ID})
 		wantLost(t, lost, "grant 0 of message 1")
 		<-sent
@@ -222,7 +222,7 @@ func TestMessagesOfLeftRank(t *testing.T) {
 		t.Fatal(err)
 	}
 	offered := make(chan error, 1)
-	go func() { offered <- sendOn(t.Context(), w.comms[2], make([]byte, 100_000), byteType, 0, 2) }()
+	go func() { offered <- sendOn(t.Context(), w.comms[2], make([]byte, wire.PayloadMax+1), byteType, 0, 2) }()
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := recvOn(t.Context(), w.comms[1], nil, byteType, 2, 3)
@@ -249,7 +249,7 @@ func TestMessagesOfLeftRank(t *testing.T) {
 		defer w.comms[0].mu.Unlock()
 		return hasLeft(w.comms[0], 2)
 	})
-	buf := make([]byte, 100_000)
+	buf := make([]byte, wire.PayloadMax+1)
 	if got, err := recvOn(t.Context(), w.comms[0], buf, byteType, 2, 1); err != nil || got.Bytes != 10 {
 		t.Errorf("a message that had arrived: %+v, %v", got, err)
 	}

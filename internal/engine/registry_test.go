@@ -222,7 +222,7 @@ func TestCloseEndsWaitingRanks(t *testing.T) {
 		for rank := 1; rank < 3; rank++ {
 			go func() { results <- w.run(t.Context(), rank, ring, vector(rank, 100_000)) }()
 		}
-		go func() { results <- sendOn(t.Context(), w.comms[1], make([]byte, 100_000), 1, 0, 4) }()
+		go func() { results <- sendOn(t.Context(), w.comms[1], make([]byte, wire.PayloadMax+1), 1, 0, 4) }()
 		if !before {
 			time.Sleep(100 * time.Millisecond)
 			w.comms[0].Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // watchedEvents has the calls of a Watcher.
@@ -258,11 +259,11 @@ func TestLooseCommunicator(t *testing.T) {
 		noError(t, w.on(func(rank int, c *Comm) error {
 			switch rank {
 			case 1:
-				return sendOn(t.Context(), c, payload(100_000, 1), byteType, 2, 4)
+				return sendOn(t.Context(), c, payload(wire.PayloadMax+1, 1), byteType, 2, 4)
 			case 2:
-				buf := make([]byte, 100_000)
+				buf := make([]byte, wire.PayloadMax+1)
 				_, err := recvOn(t.Context(), c, buf, byteType, 1, 4)
-				if err == nil && !bytes.Equal(buf, payload(100_000, 1)) {
+				if err == nil && !bytes.Equal(buf, payload(wire.PayloadMax+1, 1)) {
 					err = errors.New("a wrong payload")
 				}
 				return err

@@ -31,7 +31,7 @@
 // # Lanes
 //
 // Control carries frames that must never wait; over QUIC it has priority. It carries grants and credit too, unless the data lane
-// has a faster connection of its own. Data carries payloads of up to 64 KiB, within a credit of 1 MiB for collectives and another for
+// has a faster connection of its own. Data carries payloads of up to 128 KiB, within a credit of 1 MiB for collectives and another for
 // messages. A payload that arrives early is copied, and uses credit until it is consumed. Credit returns in parts, so a short
 // message may have to be offered although there is room for it; the receiver then grants it into memory of its own (package p2p).
 // Bulk carries granted payloads, in segments. Until the lane has its pipes, transfers wait in it, and the traffic of the link

@@ -304,8 +304,8 @@ func TestLanesAreIndependent(t *testing.T) {
 				}()
 			}
 			for range 12 {
-				if stalled != wire.Data || a.TakeCredit(wire.Messages, 64<<10) {
-					a.SendMessage(wire.Message{}, make([]byte, 64<<10))
+				if stalled != wire.Data || a.TakeCredit(wire.Messages, wire.PayloadMax) {
+					a.SendMessage(wire.Message{}, make([]byte, wire.PayloadMax))
 				}
 			}
 			for range 1000 {

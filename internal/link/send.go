@@ -22,6 +22,16 @@ func (l *Link) TakeCredit(c wire.Class, n int) bool {
 	}
 }
 
+// promptMax is the length of the longest message that is sent without a grant over every connection. Through memory, or where the peer
+// writes remotely, a grant takes less time than the copies of a longer one.
+const promptMax = wire.PayloadMax / 2
+
+// PrefersGrant reports whether a message of n bytes is offered to the peer although wire.PayloadMax allows it without a grant.
+func (l *Link) PrefersGrant(n int) bool {
+	p := l.payloadPath()
+	return n > promptMax && p != nil && (p.can.Lasting || p.can.RemoteMemory != nil)
+}
+
 // unreturned returns the credit that was taken and that the peer has not returned.
 func (x *exchange) unreturned() (bytes int) {
 	for c := range x.credit {

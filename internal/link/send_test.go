@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/sim"
 )
 
 // TestCreditIsConserved sends from several goroutines as much as the credit allows. The other side
@@ -80,6 +81,15 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 	}
 	a.Abort()
 	b.Abort()
+}
+
+// TestPrefersGrant: over connections through memory a message of more than promptMax bytes is offered, over others not.
+func TestPrefersGrant(t *testing.T) {
+	near, _ := pair(t, newHandler(), newHandler(), nil)
+	_, far, _ := farApart(t, newHandler(), newHandler(), sim.Config{Seed: 1})
+	if near.PrefersGrant(promptMax) || !near.PrefersGrant(promptMax+1) || far.PrefersGrant(wire.PayloadMax) {
+		t.Errorf("memory: %v, %v; network: %v; want false, true; false", near.PrefersGrant(promptMax), near.PrefersGrant(promptMax+1), far.PrefersGrant(wire.PayloadMax))
+	}
 }
 
 // TestCreditIsEnough: if nothing is consumed, exactly the credit can be sent, also in frames without

@@ -18,6 +18,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -176,7 +177,7 @@ func (w *randomWorld) exchangeAtRandom(all *sync.WaitGroup) {
 			for i := range randomMessages {
 				b := make([]byte, 8)
 				if rng.IntN(8) == 0 {
-					b = make([]byte, 100<<10)
+					b = make([]byte, wire.PayloadMax+1<<10)
 				}
 				binary.BigEndian.PutUint64(b, uint64(i))
 				if err := sendOn(w.Context(), w.comms[from], b, 1, to, int64(k)); err != nil {
@@ -188,7 +189,7 @@ func (w *randomWorld) exchangeAtRandom(all *sync.WaitGroup) {
 		})
 		all.Go(func() {
 			defer ofRank[to].Done()
-			b := make([]byte, 100<<10)
+			b := make([]byte, wire.PayloadMax+1<<10)
 			for i := range randomMessages {
 				if _, err := recvOn(w.Context(), w.comms[to], b, 1, from, int64(k)); err != nil {
 					w.fail("receive %d of rank %d from rank %d: %w", i, to, from, err)

@@ -35,7 +35,7 @@ type call struct {
 // result, which belongs to the caller.
 //
 // The arguments must not be changed during the call. They belong to the caller again
-// when it returns, with one exception: if ctx ends while more than 64 KiB of them are
+// when it returns, with one exception: if ctx ends while more than 128 KiB of them are
 // being sent, the transmission continues, and the memory must never be written to
 // again. The function of a cancelled call may have been called, and may still run, with
 // a context that ends. The call counts as in flight until it has returned (see

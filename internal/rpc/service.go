@@ -25,10 +25,10 @@
 // The resources that one peer can make a Service use are bounded: Config.InFlight calls with
 // Config.InFlightBytes of arguments; twice as many goroutines, with the results that the peer
 // has not read; Config.PayloadMax for each call to the peer without an answer; about four times
-// InFlight announced messages of up to 64 KiB that do not arrive; and 2^18 refusals of a few
+// InFlight announced messages of up to 128 KiB that do not arrive; and 2^18 refusals of a few
 // bytes. A peer that announces more, or does not read more answers, breaks the protocol.
 //
-// Up to 64 KiB of arguments are copied, so that a cancelled call can return at once. A cancelled call counts as in progress until its
+// Up to 128 KiB of arguments are copied, so that a cancelled call can return at once. A cancelled call counts as in progress until its
 // answer has arrived, since its function may still run. The goroutine that reads the lane starts another one after 64 messages in a row,
 // and for a message of more than 1 MiB.
 package rpc

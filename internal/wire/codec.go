@@ -23,7 +23,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides of a connection must have the same.
-const Version = 12
+const Version = 13
 
 // Limits of single fields, in bytes, for encoders and decoders.
 const (

@@ -85,7 +85,7 @@ const (
 	FrameSizeMax = 128
 
 	// PayloadMax is the maximum length of the payload of a frame on the data lane.
-	PayloadMax = 64 << 10
+	PayloadMax = 128 << 10
 
 	// TextMax is the maximum length of the text of a frame.
 	TextMax = 1 << 10

@@ -10,8 +10,8 @@ var (
 
 func TestStep(t *testing.T) {
 	checkFrame(t, stepKind, &Step{Call: aCall(), Channel: 0x7172, Index: 0x81828384, Length: PayloadMax},
-		"03 "+aCallHex+" 7172 81828384 00010000")
-	checkRefused(t, stepKind, errTooLong, "03 "+aCallHex+" 7172 81828384 00010001")
+		"03 "+aCallHex+" 7172 81828384 00020000")
+	checkRefused(t, stepKind, errTooLong, "03 "+aCallHex+" 7172 81828384 00020001")
 }
 
 func TestStepOffer(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 )
 
 // ViewMessageMax is the maximum length of a message about views between nodes.
-const ViewMessageMax = PayloadMax
+const ViewMessageMax = 64 << 10
 
 // A View carries a message about views between two nodes. Length bytes follow: a [JoinDifference],
 // a [JoinConfirm] or a [JoinBehind] in the encoding of [AppendJoin].

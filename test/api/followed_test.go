@@ -17,7 +17,7 @@ import (
 // context can end or not. All end with their context, and the receives leave the communicator usable.
 func TestManyStarted(t *testing.T) {
 	require.NoRace(t, "it counts memory")
-	const many = 100_000
+	const many, longest = 100_000, 200_000 // longer than an eager message
 	bytesMax := map[string]int{"recv": 1000, "recv any": 1000, "send": 1200, "exchange": 1200}
 	type start = func(ctx context.Context, c *nexar.Comm, i int, x []byte) *nexar.Handle
 	for name, start := range map[string]start{
@@ -40,7 +40,7 @@ func TestManyStarted(t *testing.T) {
 				many = min(many, 20_000) // Each end looks through all of them.
 			}
 			c := worldtest.Local(t, 2, nexar.Config{})[0]
-			x := make([]byte, 100_000+many) // longer than an eager message
+			x := make([]byte, longest+many)
 			handles := make([]*nexar.Handle, many)
 			cancelled, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
@@ -50,7 +50,7 @@ func TestManyStarted(t *testing.T) {
 				if i%2 == 0 {
 					ctx = cancelled
 				}
-				handles[i] = start(ctx, c, i, x[i:i+100_000])
+				handles[i] = start(ctx, c, i, x[i:i+longest])
 			}
 			each := (memoryInUse() - before) / many
 			t.Logf("%d bytes each", each)

@@ -98,7 +98,7 @@ func TestStartedMessageFails(t *testing.T) {
 	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.QUIC()) {
 		t.Run(m.Name, func(t *testing.T) {
 			comms := m.Cluster(t, 2, nexar.Config{})
-			const n = 30_000 // longer than a message without a grant
+			const n = 40_000 // longer than a message without a grant
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 				x := make([]int32, n)
 				if rank == 0 {

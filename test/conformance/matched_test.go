@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -105,11 +106,11 @@ func TestMatchedProbe(t *testing.T) {
 // Credit of matched messages returns to the sender, so it can send any number of them.
 func TestMatchedCredit(t *testing.T) {
 	comms := worldtest.QUIC().Cluster(t, 2, nexar.Config{})
-	const messages = 100 // of 64 KiB: many times the credit of a rank
+	const messages = 100 // of the longest length without a grant: many times the credit of a rank
 	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
 		for range messages {
 			if rank == 0 {
-				if err := nexar.Send(t.Context(), c, make([]byte, 64<<10), 1, 0); err != nil {
+				if err := nexar.Send(t.Context(), c, make([]byte, wire.PayloadMax), 1, 0); err != nil {
 					return err
 				}
 				continue

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -63,7 +64,7 @@ func drawParcel(n int) *rapid.Generator[parcel] {
 		return parcel{
 			to:      rapid.IntRange(0, n-1).Draw(r, "to"),
 			tag:     nexar.Tag(rapid.IntRange(0, parcelTags-1).Draw(r, "tag")),
-			count:   rapid.SampledFrom([]int{1, 2, 100, 16384, 16385, parcelLongest}).Draw(r, "count"),
+			count:   rapid.SampledFrom([]int{1, 2, 100, wire.PayloadMax / 4, wire.PayloadMax/4 + 1, parcelLongest}).Draw(r, "count"),
 			started: rapid.Bool().Draw(r, "started"),
 			regions: rapid.IntRange(0, 3).Draw(r, "regions") == 0,
 		}

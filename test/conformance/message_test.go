@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -216,7 +217,7 @@ func TestMessageRefused(t *testing.T) {
 }
 
 func sendRefused(ctx context.Context, c *nexar.Comm, count int) error {
-	granted := count*4 > 64<<10
+	granted := count*4 > wire.PayloadMax
 	for i, want := range []error{nil, nexar.ErrTruncated, nexar.ErrTypeMismatch, nexar.ErrTypeMismatch, nil} {
 		data := make([]int32, count)
 		data[count-1] = int32(i)

@@ -17,6 +17,7 @@ import (
 	"github.com/nexar-go/nexar/internal/comm"
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -156,7 +157,7 @@ func TestCancelCallInTransfer(t *testing.T) {
 			}
 			// Both calls have ended.
 			worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
-				return callTurn(t.Context(), c, 1-rank, rank, 70_000, 70_000)
+				return callTurn(t.Context(), c, 1-rank, rank, wire.PayloadMax+1, wire.PayloadMax+1)
 			})
 			worldtest.CheckWorks(t, comms)
 		})
@@ -181,7 +182,7 @@ func TestSlowFunctionDelaysNothing(t *testing.T) {
 			const slow = 300
 			for i := range slow {
 				held.Go(func() {
-					args := make([]byte, []int{0, 1000, 100_000}[i%3])
+					args := make([]byte, []int{0, 1000, wire.PayloadMax + 1}[i%3])
 					if _, err := comms[i%2].Call(t.Context(), 1-i%2, "hold", args); err != nil {
 						t.Error(err)
 					}

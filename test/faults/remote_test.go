@@ -82,7 +82,7 @@ func callLengths(all bool) []int {
 	lengths := []int{8, 9, 1000}
 	for _, head := range heads {
 		for delta := -1; delta <= 1; delta++ {
-			lengths = append(lengths, 64<<10-head+delta)
+			lengths = append(lengths, wire.PayloadMax-head+delta)
 		}
 	}
 	if all {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -18,7 +19,7 @@ type partWriter struct {
 	once   func(fd uintptr) // writes pieces without blocking; sets done
 	pieces [][]byte
 	done   int
-	sealed [][]byte // reused by tryTLSParts
+	sealed [][]byte // reused by tryTLS
 	single [1][]byte
 }
 
@@ -75,16 +76,13 @@ func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 // It reports false if nothing fits, or there is unsent data.
 func (s *sender) tryWriteLocked(pieces [][]byte) bool {
 	want := length(pieces)
-	if want > batchBytes+headBytes || len(pieces) > batchPieces || !s.canTryLocked() {
+	if want > wire.PayloadMax+headBytes || len(pieces) > batchPieces || !s.canTryLocked() {
 		return false
 	}
 	if s.ps.tls != nil {
-		for _, p := range pieces {
-			if s.encrypt(p) != nil {
-				return false
-			}
+		if _, err := s.tryTLS(pieces, true); err != nil {
+			return false
 		}
-		s.trySendUnsent()
 	} else {
 		n := s.tryWritev(pieces)
 		if n == 0 && want > 0 {
@@ -115,7 +113,7 @@ func (s *sender) TryWritePart(pieces [][]byte) (n int) {
 		return 0
 	}
 	if s.ps.tls != nil {
-		n = s.tryTLSParts(pieces)
+		n, _ = s.tryTLS(pieces, false)
 	} else {
 		n = s.tryWritev(pieces)
 	}
@@ -125,18 +123,19 @@ func (s *sender) TryWritePart(pieces [][]byte) (n int) {
 	return n
 }
 
-// tryTLSParts encrypts and writes batches until the socket accepts no more.
-func (s *sender) tryTLSParts(pieces [][]byte) (n int) {
+// tryTLS encrypts pieces in batches, and writes each as far as it fits into the socket: the peer decrypts one batch while
+// this side encrypts the next. Unless it shall take all pieces, it takes no further batch when the socket is full.
+func (s *sender) tryTLS(pieces [][]byte, all bool) (n int, err error) {
 	s.parts.sealed = append(s.parts.sealed[:0], pieces...)
 	defer clear(s.parts.sealed)
-	for left := advance(s.parts.sealed, 0); len(left) > 0 && len(s.unsent) == 0; {
+	for left := advance(s.parts.sealed, 0); len(left) > 0 && (all || len(s.unsent) == 0); {
 		m, err := s.encryptBatch(left)
 		n += m
 		if err != nil {
-			break
+			return n, err
 		}
 		left = advance(left, m)
 		s.trySendUnsent()
 	}
-	return n
+	return n, nil
 }

@@ -106,14 +106,12 @@ func (s *sender) encrypt(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	out := s.unsent
 	if len(s.unsent) == 0 {
-		out = s.buffer()
+		s.unsent = s.buffer()
 	}
-	s.ps.records.collect(out)
+	s.ps.records.collect(s.unsent)
 	_, err := s.ps.tls.Write(p)
 	s.unsent = s.ps.records.collected()
-	*s.buf = s.unsent
 	return err
 }
 

@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 const (
 	// chunkMin is the length of the first buffer of an Out. Each is twice as long as the one before, up to large.
 	chunkMin = 1 << 10
 	// large is the length of buffers that are reused: a frame with the longest payload.
-	large = 65 << 10
+	large = wire.PayloadMax + 1<<10
 	// sparesMax is the number of large buffers that an Out keeps for itself: what is sent between two acknowledgements.
-	sparesMax = 4
+	sparesMax = 2
 	// idleMax is the number of bytes that Trim copies to free their buffers.
 	idleMax = 4 << 10
 )

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/nexar-go/nexar/internal/wire"
 )
 
 // An Out of long frames gives each connection the bytes from the position of the peer on, in whole frames between transient
@@ -85,7 +87,7 @@ func TestOut(t *testing.T) {
 				o.Trim()
 			}
 			kept := len(all) - int(received)
-			if o.Kept() != kept || o.Memory() > 3*kept+sparesMax*large+200<<10 {
+			if o.Kept() != kept || o.Memory() > 3*kept+(sparesMax+3)*large {
 				t.Fatalf("seed %d: keeps %d bytes in %d, want %d", seed, o.Kept(), o.Memory(), kept)
 			}
 		}
@@ -111,7 +113,7 @@ func TestOut(t *testing.T) {
 func randomFrame(rnd *rand.Rand, at int) []byte {
 	n := 1 + rnd.IntN(100)
 	if rnd.IntN(3) == 0 {
-		n = 1 + rnd.IntN(80<<10)
+		n = 1 + rnd.IntN(wire.PayloadMax+16<<10)
 	}
 	frame := make([]byte, n)
 	for i := range frame {
@@ -175,7 +177,8 @@ func TestOutLasting(t *testing.T) {
 // A stream of long frames whose acknowledgements come late reuses its buffers.
 func TestOutReuses(t *testing.T) {
 	var o Out
-	frame := make([]byte, 64<<10+45)
+	o.Share(new(Buffers))
+	frame := make([]byte, wire.PayloadMax+45)
 	send := func() {
 		o.Commit(append(o.Buffer(len(frame)), frame...))
 		_, b := o.Next()
