@@ -42,8 +42,9 @@ type Network struct {
 	Handshake float64 // of the first use of a link, beyond that of a later one; 0 if ranks are linked in any case
 }
 
-// eager is the longest message, in bytes, that links send without a grant.
-const eager = wire.PayloadMax
+// eager is the longest message, in bytes, that plans count as short. Links send some longer ones without a grant, too, but two halves of
+// these take less time: one is sent while the other is reduced.
+const eager = wire.PayloadMax / 2
 
 // Local returns the Network of ranks in one process. The parameters of this and the other Networks
 // were measured on a machine with two cores.
