@@ -218,8 +218,8 @@ changes: ## measure CHANGES=320 changes of worlds, and a quarter as many while s
 pauses: ## stop seeds for up to 40 s in PAUSES=100 worlds, while processes are killed and join, and write docs/results/pauses.txt; PAUSES_SEED repeats a run
 	@cd test/cluster && PAUSES=$(PAUSES) REPORT=$(CURDIR)/docs/results/pauses.txt go test -count=1 -timeout 2h -parallel 8 -run '^TestPauses$$'
 
-losses: ## run all collectives over TCP for LOSSES=5m while 10 % of the packets are lost, as root
-	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyTCP$$' ./test/cluster
+losses: ## run all collectives over TCP and QUIC for LOSSES=5m while 10 % of the packets are lost, as root
+	LOSSES=$(LOSSES) NEXAR_REQUIRE=netns,root go test -count=1 -timeout 2h -v -run '^TestLossyNetwork$$' ./test/cluster
 
 damage: ## damage the files of a seed at random DAMAGES=1000 times, also on a full disk, and expect an error or the correct state; DAMAGE_SEED=n repeats a run
 	DAMAGES=$(DAMAGES) go test -count=1 -timeout 30m -v -run '^TestDamage$$' ./internal/rendezvous/raftlog

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// lossesVariable is the duration of each variant of TestLossyTCP, by default lossesAlways.
+	// lossesVariable is the duration of each variant of TestLossyNetwork, by default lossesAlways.
 	lossesVariable = "LOSSES"
 	lossesAlways   = 8 * time.Second
 
@@ -159,9 +159,9 @@ func formatCounts(over map[time.Duration]int) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Three hosts that each lose 10 % of the packets they receive make all collectives over TCP alone: no
+// Three hosts that each lose 10 % of the packets they receive make all collectives over TCP, with TLS and in the clear, over QUIC, and over both: no
 // operation stalls, and no rank fails.
-func TestLossyTCP(t *testing.T) {
+func TestLossyNetwork(t *testing.T) {
 	took := lossesAlways
 	if long := os.Getenv(lossesVariable); long != "" {
 		var err error
@@ -169,11 +169,16 @@ func TestLossyTCP(t *testing.T) {
 			t.Fatalf("%s=%q, want a duration", lossesVariable, long)
 		}
 	}
-	for name, plain := range map[string]bool{"TLS": false, "plain": true} {
+	for name, test := range map[string]struct {
+		transports string
+		plain      bool
+	}{
+		"TLS": {"tcp", false}, "plain": {"tcp", true}, "QUIC": {"quic", false}, "both": {"quic,tcp", false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 3, ipv4, func(w *network, rank int) []string {
-				return []string{"NEXAR_TRANSPORTS=tcp", fmt.Sprint("NEXAR_PLAIN_BULK=", plainBit(plain))}
+				return []string{"NEXAR_TRANSPORTS=" + test.transports, fmt.Sprint("NEXAR_PLAIN_BULK=", plainBit(test.plain))}
 			})
 			for _, h := range c.hosts {
 				h.loseReceived(t, 10)
