@@ -46,7 +46,8 @@ type Env struct {
 	// transports, if there are any, listen at this port.
 	Listen string
 
-	// PeerTimeout is HeartbeatTimeout of [github.com/nexar-go/nexar.Config]. A peer that is silent for longer may count as failed. A Conn that restores its path itself should need less. It is 0 if it is not known.
+	// PeerTimeout is HeartbeatTimeout of [github.com/nexar-go/nexar.Config]. A peer that is silent for longer may count as
+	// failed. A Conn that restores its path itself should need less. It is 0 if it is not known.
 	PeerTimeout time.Duration
 
 	// Log is never nil.

@@ -146,7 +146,7 @@ func (g *grants) holds(id uint64, add func(b []byte) []byte) bool {
 	return isHeld
 }
 
-// announceHeld announces the grants for which there is room now, and those that were withdrawn meanwhile, for which the peer waits.
+// announceHeld announces the grants for which there is room now. The peer also waits for those that were withdrawn meanwhile.
 func (l *Link) announceHeld() {
 	g := &l.exchange().grants
 	for h, ok := g.nextHeld(); ok; h, ok = g.nextHeld() {

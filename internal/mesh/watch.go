@@ -83,9 +83,9 @@ func (m *Mesh) silenceMax() time.Duration {
 	return SilenceMax(m.cfg.HeartbeatInterval, m.cfg.HeartbeatTimeout)
 }
 
-// probe dials the peer of a silent link beside its connection, brokenDials times or once in an interval, whichever is less. If the peer answers, and the link has heard nothing
-// meanwhile, the network works again, and probe breaks the link: QUIC and TCP repeat packets after ever longer times, so that those of the old connection
-// may come too late. A peer that has stopped does not answer.
+// probe dials the peer of a silent link beside its connection, once in an interval and about brokenDials times at most. If the peer answers
+// while the link hears nothing, the network works again, and probe breaks the link: QUIC and TCP wait longer and longer between repetitions of
+// a packet, and the next one may come too late. A peer that has stopped does not answer.
 func (m *Mesh) probe(l *link.Link) bool {
 	p := m.peer(l.Peer)
 	if p.link == l && p.isRelayed() && m.isNear(p.node.ID) { // It gets a connection of its own.
@@ -110,7 +110,7 @@ func (m *Mesh) probe(l *link.Link) bool {
 		}
 		answer.Close()
 		if l.Heard() == heard && l.Conn() == c {
-			l.Break(fmt.Errorf("%w: silent for %v, although the node answers a new connection", transport.ErrStalled, (left + time.Since(began)).Round(time.Millisecond)))
+			l.Break(fmt.Errorf("%w: silent for at least %v, although the node answers a new connection", transport.ErrStalled, (left + time.Since(began)).Round(time.Millisecond)))
 		}
 	})
 	return false
