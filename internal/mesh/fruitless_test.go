@@ -69,6 +69,12 @@ func (s *narrowSender) Write(p []byte) (int, error) {
 // withNarrow calls f with a world of two nodes with the paths far, and bulk if hasBulk is set. lost and silent make each of them narrow.
 func withNarrow(t *testing.T, hasBulk bool, f func(w *multipath, far, bulk *narrow)) {
 	t.Helper()
+	withSlowNarrow(t, 0, hasBulk, f)
+}
+
+// withSlowNarrow is withNarrow with a rank 0 whose handshakes take longer.
+func withSlowNarrow(t *testing.T, slow time.Duration, hasBulk bool, f func(w *multipath, far, bulk *narrow)) {
+	t.Helper()
 	withPaths(t, []int{0, 1}, func(w *multipath) {
 		far, bulk := &narrow{lost: new(atomic.Bool), silent: new(atomic.Bool)}, &narrow{lost: new(atomic.Bool), silent: new(atomic.Bool)}
 		var made [2][]Path
@@ -77,6 +83,13 @@ func withNarrow(t *testing.T, hasBulk bool, f func(w *multipath, far, bulk *narr
 			paths[0].Transport = narrow{paths[0].Transport, far.lost, far.silent}
 			paths[1].Transport = narrow{paths[1].Transport, bulk.lost, bulk.silent}
 			paths[1].Whole = true
+			if rank == 0 {
+				handshake := new(atomic.Int64)
+				handshake.Store(int64(slow))
+				for i := range paths {
+					paths[i].Transport = starvedTransport{paths[i].Transport, handshake}
+				}
+			}
 			if !hasBulk {
 				paths = paths[:1]
 			}
@@ -123,14 +136,8 @@ func TestNarrowBulk(t *testing.T) {
 // first, with one for bulk.
 func TestNarrowBulkOfASlowNode(t *testing.T) {
 	for _, takes := range []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
-		withNarrow(t, true, func(w *multipath, _, bulk *narrow) {
+		withSlowNarrow(t, takes, true, func(w *multipath, _, bulk *narrow) {
 			bulk.lost.Store(true)
-			for i := range w.meshes[0].cfg.Paths {
-				p := &w.meshes[0].cfg.Paths[i]
-				h := new(atomic.Int64)
-				h.Store(int64(takes))
-				p.Transport = starvedTransport{p.Transport, h}
-			}
 			took, errs := w.send(200_000)
 			n := w.linkOf(0, 1).Connections()
 			if errs[0] != nil || errs[1] != nil || took > 4*time.Second+5*takes || n > 6 {
