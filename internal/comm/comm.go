@@ -20,6 +20,7 @@ import (
 	"github.com/nexar-go/nexar/internal/host"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh"
+	"github.com/nexar-go/nexar/internal/mesh/blame"
 	"github.com/nexar-go/nexar/internal/negotiate"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/rpc"
@@ -64,11 +65,12 @@ func (c *Comm) Explain(rank int, lost bool, text string) {
 // LossOf returns the cause of the failure of a rank: its rank, the suspects if one of several nodes is
 // the cause, and the error that names it. It blocks as [mesh.LossError.Cause] does. A cause outside
 // the communicator is in the error alone.
-func (c *Comm) LossOf(failed int, failure error) (rank int, suspects []mesh.Suspect, err error) {
+func (c *Comm) LossOf(failed int, failure error) (rank int, suspects []blame.Suspect, err error) {
 	loss, ok := errors.AsType[*mesh.LossError](failure)
 	if !ok {
 		return failed, nil, failure
 	}
+	<-loss.Known()
 	cause := loss.Cause()
 	rank = failed
 	if named := c.RankOf(cause.Node); named >= 0 {

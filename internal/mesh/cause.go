@@ -4,24 +4,39 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"sync"
+	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh/blame"
 )
 
+const (
+	// confirmMax bounds the time that this node waits for a peer to confirm a reason or to answer a
+	// ping. The wait also ends when the link to the peer ends.
+	confirmMax = 500 * time.Millisecond
+	// reportsFrom is the size of the largest world with pings to all peers as soon as a node is lost.
+	reportsFrom = 64
+	// reportsMax is the time that a node of a larger world waits for the reports of its peers before it pings the others.
+	reportsMax = confirmMax / 2
+)
+
+// errNoAnswer is the error of a suspect that this node has not lost.
+var errNoAnswer = fmt.Errorf("no answer within %v", confirmMax)
+
 // A LossError is the loss of a peer. Operations that need the peer end at once, before the cause of the
-// loss is known: see [LossError.Cause].
+// loss is known.
 type LossError struct {
+	id    membership.NodeID
 	err   error         // as the loss was noticed
 	known chan struct{} // closed when cause is final
-	cause Cause
+	cause blame.Cause
 
-	// In a large world, outlived has the nodes that have reported the loss to this node, so they have outlived the peer.
-	// Mesh.mu guards it. all is closed when it has the asked nodes.
+	asked map[membership.NodeID]*link.Link // the other peers with a link
+	// outlived has the asked nodes that have outlived the peer: they have answered or, in a large world, reported the loss to this node.
+	// Mesh.mu guards it. all is closed when all have reported; it is nil in a small world.
 	outlived map[membership.NodeID]bool
-	asked    map[membership.NodeID]*link.Link
 	all      chan struct{}
 }
 
@@ -29,77 +44,58 @@ func (e *LossError) Error() string { return e.err.Error() }
 
 func (e *LossError) Unwrap() error { return e.err }
 
-// Cause returns the cause of the loss. It blocks until all other peers have answered a ping that was
-// sent after the loss, have reported the loss themselves, or are lost as well, for at most confirmMax after the loss.
-func (e *LossError) Cause() Cause {
-	<-e.known
-	return e.cause
+// Known returns a channel that is closed when the cause of the loss is known: all other peers have answered a ping that was
+// sent after the loss, have reported the loss themselves, or are lost as well, at most confirmMax after the loss.
+func (e *LossError) Known() <-chan struct{} { return e.known }
+
+// Cause returns the cause of the loss. Until it is known, that is the lost peer.
+func (e *LossError) Cause() blame.Cause {
+	if c := e.final(); c != nil {
+		return *c
+	}
+	return blame.Cause{Node: e.id, Err: e.err}
 }
 
-// isFinal reports whether Cause does not block.
-func (e *LossError) isFinal() bool {
+// final returns the cause, or nil if it is not known yet.
+func (e *LossError) final() *blame.Cause {
 	select {
 	case <-e.known:
-		return true
+		return &e.cause
 	default:
-		return false
+		return nil
 	}
 }
 
-// A Cause is the node that has caused the loss of a peer: the peer itself, or another one.
-type Cause struct {
-	Node membership.NodeID
-	Err  error // the loss of Node, or the error that the peer has reported
-	// Suspects are Node and other nodes, by rank, if this node cannot know the one of them that is the
-	// cause. Otherwise it is nil.
-	Suspects []Suspect
-}
-
-// A Suspect is a node that may be the cause of a loss.
-type Suspect struct {
-	Node membership.Node
-	Err  error // its loss, the error that it has told, or errNoAnswer
-	rank int
-}
-
-// errNoAnswer is the error of a suspect that this node has not lost.
-var errNoAnswer = fmt.Errorf("no answer within %v", confirmMax)
-
-// lossLocked returns the error for the loss of a peer and begins to find out the cause.
-func (m *Mesh) lossLocked(slot int, err error) *LossError {
+// explainLocked returns the error for the loss of a peer. If the peer has told an error that a live
+// node has caused, that node explains its end. Otherwise the error is a [LossError], whose cause the mesh begins to find out.
+func (m *Mesh) explainLocked(slot int, err error) error {
 	p := &m.peers[slot]
-	e := &LossError{err: err, known: make(chan struct{})}
+	e := &LossError{id: p.node.ID, err: err, known: make(chan struct{}), asked: make(map[membership.NodeID]*link.Link), outlived: make(map[membership.NodeID]bool)}
+	if p.reason.Explains(time.Now()) && !p.reason.Lost {
+		return m.knownLocked(e).Explain(e.id, err)
+	}
 	p.loss = e
 	if m.closing {
-		e.cause = Cause{Node: p.node.ID, Err: err}
+		e.cause = e.Cause()
 		close(e.known)
 		return e
 	}
-	asked := make(map[membership.NodeID]*link.Link)
 	for other := range m.peers {
 		q := &m.peers[other]
 		if other != slot && other != m.self && q.isLinked() && !q.expected && !q.state.IsGone() {
-			asked[q.node.ID] = q.link
+			e.asked[q.node.ID] = q.link
 		}
 	}
-	if m.view.Size() > reportsFrom {
-		e.outlived, e.asked, e.all = make(map[membership.NodeID]bool), asked, make(chan struct{})
+	if m.view.Size() > reportsFrom && len(e.asked) > 0 {
+		e.all = make(chan struct{})
 	}
-	id := p.node.ID
-	m.wg.Go(func() { m.findCause(e, id, asked) })
+	m.wg.Go(func() { e.find(m.run, &m.mu, m.knownLocked) })
 	return e
 }
 
-const (
-	// reportsFrom is the size of the largest world with pings to all peers as soon as a node is lost.
-	reportsFrom = 64
-	// reportsMax is the time that a node of a larger world waits for the reports of its peers before it pings the others.
-	reportsMax = confirmMax / 2
-)
-
 // noteOutlivedLocked records that a peer has reported the loss of another one.
 func (e *LossError) noteOutlivedLocked(peer membership.NodeID) {
-	if e == nil || e.outlived == nil || e.asked[peer] == nil || e.outlived[peer] {
+	if e == nil || e.all == nil || e.asked[peer] == nil || e.outlived[peer] {
 		return
 	}
 	if e.outlived[peer] = true; len(e.outlived) == len(e.asked) {
@@ -107,154 +103,85 @@ func (e *LossError) noteOutlivedLocked(peer membership.NodeID) {
 	}
 }
 
-// awaitReports waits for the reports of the peers in a large world: every node tells its peers of a loss. It returns the peers
-// that have not reported it.
-func (m *Mesh) awaitReports(ctx context.Context, e *LossError, asked map[membership.NodeID]*link.Link) (silent map[membership.NodeID]*link.Link) {
-	if e.all == nil || len(asked) == 0 {
-		return asked
-	}
-	ctx, cancel := context.WithTimeout(ctx, reportsMax)
-	defer cancel()
-	select {
-	case <-e.all:
-	case <-ctx.Done():
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	silent = maps.Clone(asked)
-	maps.DeleteFunc(silent, func(id membership.NodeID, _ *link.Link) bool { return e.outlived[id] })
-	return silent
-}
-
-// findCause determines the cause of the loss of a node. A peer that answers a ping has outlived the node.
-func (m *Mesh) findCause(e *LossError, id membership.NodeID, asked map[membership.NodeID]*link.Link) {
+// find determines the cause. A peer that answers a ping has outlived the lost one. In a large world, where every node tells its
+// peers of a loss, only the peers that have not reported it within reportsMax are pinged.
+func (e *LossError) find(run context.Context, mu *sync.Mutex, knownLocked func(e *LossError) *blame.Peers) {
 	defer close(e.known)
-	ctx, cancel := context.WithTimeout(m.run, confirmMax)
+	ctx, cancel := context.WithTimeout(run, confirmMax)
 	defer cancel()
-	silent := m.awaitReports(ctx, e, asked)
-	pongs := make(map[*link.Link]<-chan struct{}, len(silent))
-	for _, l := range silent {
+	if e.all != nil {
+		reports, cancel := context.WithTimeout(ctx, reportsMax)
+		defer cancel()
+		select {
+		case <-e.all:
+		case <-reports.Done():
+		}
+	}
+	pongs := make(map[*link.Link]<-chan struct{}, len(e.asked))
+	mu.Lock()
+	for id, l := range e.asked {
+		if !e.outlived[id] {
+			pongs[l] = nil
+		}
+	}
+	mu.Unlock()
+	for l := range pongs {
 		pongs[l] = l.ConfirmedPing()
 	}
 	awaitConfirmed(ctx, pongs)
-	answered := make(map[membership.NodeID]bool, len(asked))
-	for other := range asked {
-		answered[other] = true // by its report, or by a pong
-	}
-	for other, l := range silent {
+	mu.Lock()
+	defer mu.Unlock()
+	for id, l := range e.asked {
 		select {
 		case <-pongs[l]:
-			answered[other] = true
+			e.outlived[id] = true
 		default:
-			answered[other] = false
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e.cause = m.causeLocked(e, id, answered)
+	e.cause = knownLocked(e).Find(e.id, e.err)
 }
 
-// causeLocked returns the cause of the loss of a node. answered has the other peers that were linked
-// when the node was lost.
-//
-// The reasons that lost peers have reported lead from one peer to the next, and end at a peer without
-// a reason. A reason that names another lost node counts only if this node has lost that node as well,
-// since a peer that is cut off loses all others.
-func (m *Mesh) causeLocked(e *LossError, id membership.NodeID, answered map[membership.NodeID]bool) Cause {
-	slot, known := m.slotOfLocked(id)
-	if !known { // It is in no view any more.
-		return Cause{Node: id, Err: e.err}
-	}
-	err := e.err
-	var passed []int // slots
-	for m.peers[slot].reason.explains() {
-		p := &m.peers[slot]
-		explained := m.explainedLocked(slot, e.err)
-		next, known := m.slotOfLocked(p.reason.cause)
-		switch {
-		case !known || next == m.self && !p.reason.lost:
-			return Cause{Node: p.node.ID, Err: explained}
-		case !p.reason.lost:
-			return Cause{Node: p.reason.cause, Err: explained}
-		case next == m.self || answered[p.reason.cause]:
-			return Cause{Node: p.node.ID, Err: err}
-		case !m.isLostLocked(next):
-			return m.unknownLocked(slot, explained, []Suspect{m.suspectLocked(next, errNoAnswer)})
-		case slices.Contains(passed, next): // Peers have named each other.
-			return m.unknownLocked(slot, explained, []Suspect{m.suspectLocked(next, m.explainedLocked(next, e.err))})
+// knownLocked returns what this node knows of the peers when it looks for the cause of a loss.
+func (m *Mesh) knownLocked(e *LossError) *blame.Peers {
+	known, named, now := &blame.Peers{Self: m.cfg.Self, NoAnswer: errNoAnswer}, map[membership.NodeID]bool{e.id: true}, time.Now()
+	for slot := range m.peers {
+		if r := m.peers[slot].reason; r.Explains(now) {
+			named[r.Cause] = true
 		}
-		passed = append(passed, slot)
-		slot, err = next, explained
 	}
-	return m.unknownLocked(slot, err, m.suspectsLocked(slot, answered))
-}
-
-// unknownLocked returns the cause of a failure that is the peer in a slot, or one of the others.
-func (m *Mesh) unknownLocked(slot int, err error, others []Suspect) Cause {
-	c := Cause{Node: m.peers[slot].node.ID, Err: err}
-	if len(others) > 0 {
-		known := err
-		if !m.peers[slot].reason.explains() {
-			known = m.noReasonLocked(slot)
-		}
-		others = append(others, m.suspectLocked(slot, known))
-		c.Suspects = others
-		slices.SortFunc(c.Suspects, func(a, b Suspect) int { return cmp.Compare(a.rank, b.rank) })
-	}
-	return c
-}
-
-func (m *Mesh) suspectLocked(slot int, err error) Suspect {
-	p := &m.peers[slot]
-	return Suspect{Node: *p.node, Err: err, rank: p.rank}
-}
-
-// noReasonLocked returns the error of a lost peer that has reported no reason.
-func (m *Mesh) noReasonLocked(slot int) error {
-	p := &m.peers[slot]
-	var err error
-	if p.link != nil {
-		err = p.link.Err()
-	}
-	if err == nil && p.loss != nil {
-		err = p.loss.err
-	}
-	return fmt.Errorf("it told no reason: %w", err)
-}
-
-// suspectsLocked returns the peers that may be the cause as well as a lost peer without a reason: they
-// have told no reason either, and are not known to have outlived it.
-func (m *Mesh) suspectsLocked(lost int, answered map[membership.NodeID]bool) (suspects []Suspect) {
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if slot == lost || slot == m.self || p.expected || p.reason.explains() {
+		id, explains := p.node.ID, p.reason.Explains(now)
+		if slot == m.self || !(named[id] || explains || e.asked[id] != nil || p.state == membership.PeerFailed) {
 			continue
 		}
-		pong, asked := answered[p.node.ID]
-		switch {
-		case pong:
-		case asked && m.isBrokenLocked(slot), !asked && m.fellWithLocked(slot, lost):
-			suspects = append(suspects, m.suspectLocked(slot, m.noReasonLocked(slot)))
-		case asked && !m.isLostLocked(slot):
-			suspects = append(suspects, m.suspectLocked(slot, errNoAnswer))
+		q := blame.Peer{
+			Slot: slot, Rank: p.rank, Node: p.node, End: p.end(), Asked: e.asked[id] != nil && !p.expected, Answered: e.outlived[id],
+			Failed: p.state == membership.PeerFailed && p.loss != nil,
 		}
+		if explains {
+			q.Reason = p.reason
+		}
+		if p.link != nil {
+			q.Err = p.link.Err()
+		}
+		if p.loss != nil {
+			q.Loss = p.loss.final()
+			q.Err = cmp.Or(q.Err, p.loss.err)
+		}
+		known.List = append(known.List, q)
 	}
-	return suspects
+	return known
 }
 
-// isBrokenLocked reports whether the link to a peer has ended without a goodbye of the peer.
-func (m *Mesh) isBrokenLocked(slot int) bool {
-	p := &m.peers[slot]
-	return p.state == membership.PeerFailed ||
-		p.link != nil && p.link.IsOver() && p.link.Err() != nil && !p.link.HasLeft()
-}
-
-// fellWithLocked reports whether a peer was lost before another one, and the other one may not have
-// outlived it.
-func (m *Mesh) fellWithLocked(slot, other int) bool {
-	p := &m.peers[slot]
-	if p.state != membership.PeerFailed || p.loss == nil {
-		return false
+// end returns how the peer has ended, even if that has not been decided yet.
+func (p *peer) end() blame.End {
+	isOver := p.link != nil && p.link.IsOver()
+	switch {
+	case p.state == membership.PeerFailed, isOver && p.link.Err() != nil && !p.link.HasLeft():
+		return blame.Broken
+	case p.state.IsGone(), isOver:
+		return blame.Left
 	}
-	return !p.loss.isFinal() || slices.ContainsFunc(p.loss.cause.Suspects, func(s Suspect) bool { return s.Node.ID == m.peers[other].node.ID })
+	return blame.Alive
 }

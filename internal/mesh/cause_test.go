@@ -23,6 +23,7 @@ func (w *world) causeOf(err error) (rank int, suspects []int) {
 		rank, _ = w.comms[0].RankOf(e.Rank)
 		return rank, nil
 	}
+	<-loss.Known()
 	cause := loss.Cause()
 	rank, _ = w.view.Rank(cause.Node)
 	for _, s := range cause.Suspects {

@@ -217,7 +217,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	}
 	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
 		watches := m.watchRanksLocked()
-		answers := !d.tellGone && m.view.Size() > reportsFrom // See awaitReports.
+		answers := !d.tellGone && m.view.Size() > reportsFrom // See LossError.find.
 		for slot := range m.peers {
 			other := &m.peers[slot]
 			// The graph of watches connects all nodes, and goodbyes are frequent when a world ends.

@@ -36,6 +36,7 @@ import (
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh/blame"
 	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -134,8 +135,8 @@ type Mesh struct {
 	explaining chan struct{} // full while Explain runs; in tests, fake time passes for calls that wait
 
 	mu      sync.Mutex
-	told    nodeError // the last error that Explain has sent
-	peers   []peer    // by slot
+	told    blame.Reason // the last one that Explain has sent
+	peers   []peer       // by slot
 	slots   map[membership.NodeID]int
 	free    []int // slots for reuse
 	view    membership.View

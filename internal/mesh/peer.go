@@ -10,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh/blame"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -37,7 +38,7 @@ type peer struct {
 	stuckSince time.Time     // the first of them has ended
 	proposal   *route        // a connection that is being negotiated for the pending link, or nil
 	report     error         // the first report of another node since the peer was linked
-	reason     *nodeError    // the last error that the peer has reported, or nil
+	reason     *blame.Reason // the last error that the peer has told, or nil
 	loss       *LossError    // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link

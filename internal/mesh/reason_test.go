@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/mesh/blame"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -15,7 +16,7 @@ func TestExplainedEnd(t *testing.T) {
 		cause int
 	}{
 		"at once":           {0, 2},
-		"of another reason": {reasonMax, 1},
+		"of another reason": {blame.ReasonMax, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 4, func(w *world) {

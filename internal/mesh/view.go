@@ -5,6 +5,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh/blame"
 )
 
 // SendView sends a message about views to a node. A pending link connects for it. SendView does
@@ -12,7 +13,7 @@ import (
 func (m *Mesh) SendView(to membership.NodeID, message []byte) bool {
 	m.mu.Lock()
 	var l *link.Link
-	if slot, known := m.slotOfLocked(to); known && slot != m.self && !m.closing && !m.isLostLocked(slot) {
+	if slot, known := m.slotOfLocked(to); known && slot != m.self && !m.closing && m.peers[slot].end() == blame.Alive {
 		l = m.peers[slot].link
 	}
 	m.mu.Unlock()
