@@ -115,7 +115,7 @@ func (c *Comm) Trace() trace.Snapshot {
 func (c *Comm) process() trace.Process {
 	mesh, heap := c.impl.View.Mesh(), []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(heap)
-	p := trace.Process{Goroutines: runtime.NumGoroutine(), HeapBytes: heap[0].Value.Uint64(), SharedBytes: mesh.SharedBytes()}
+	p := trace.Process{Goroutines: runtime.NumGoroutine(), HeapBytes: heap[0].Value.Uint64(), SharedBytes: mesh.Reach().SharedBytes()}
 	stats := c.node.factory.Pool.Stats()
 	for _, t := range append(stats.Tiers, stats.Oversize) {
 		p.LentBuffers, p.IdleBytes = p.LentBuffers+t.InUse, p.IdleBytes+t.BytesIdle

@@ -10,11 +10,11 @@ import (
 // hops returns the number of hops between ranks of a communicator, which are ranks of the view, or nil in the full
 // topology. It is the same on all ranks.
 func (v *ViewContext) hops(ranks []int) cost.Hops {
-	links := v.mesh.Topology()
+	links := v.mesh.Reach().Topology()
 	if links.IsFull() {
 		return nil
 	}
-	g, isRelayed := links.Graph(v.View.Size()), v.mesh.HasRelay()
+	g, isRelayed := links.Graph(v.View.Size()), v.mesh.Reach().HasRelay()
 	var mu sync.Mutex
 	routes := make(map[int]*topology.Routes)
 	return func(from, to int) int {

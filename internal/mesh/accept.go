@@ -36,7 +36,7 @@ func (m *Mesh) accept(p *Path) {
 		case !ok:
 			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
 			m.answer(&route{path: p, conn: c, peer: id}, m.linkTo(id))
-		case p.Bulk && !m.carries(p, m.node(slot)):
+		case p.Bulk && !m.reach.carries(p, m.peer(slot).node):
 			m.bulk.put(id, c)
 			m.wg.Go(func() { m.acceptAlone(&route{path: p, conn: c, peer: id}, slot) })
 		default:
@@ -68,7 +68,7 @@ const relayedProposal = 5 * time.Second
 // This node waits for it for half of the answerTimeout, and for relayedProposal through relays.
 func (m *Mesh) acceptAgain(r *route, slot int) {
 	m.reportRefusal(r)
-	if r.path.Bulk && !m.carries(r.path, m.node(slot)) {
+	if r.path.Bulk && !m.reach.carries(r.path, m.peer(slot).node) {
 		m.bulk.put(r.peer, r.conn) // beside a connection that may replace that of the link
 		return
 	}
@@ -166,7 +166,7 @@ func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok 
 // closes the connection before that, it has not failed.
 func (m *Mesh) acceptLink(r *route, slot int) {
 	defer m.accepted.remove(acceptedKey{r.path, r.peer}, r.conn)
-	bulk := m.bulkBeside(r.path, m.node(slot))
+	bulk := m.reach.bulkBeside(r.path, m.peer(slot).node)
 	r.why = chosenByPeer
 	if r.path.isLocal() {
 		r.why = "same host"

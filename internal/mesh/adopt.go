@@ -113,7 +113,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 // adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 	m.before, m.view, m.watching, m.out = m.view, v, nil, false
-	m.setNearLocked(m.neighborsIn(v))
+	m.reach.setNear(m.reach.neighborsIn(v))
 	for rank := range v.Nodes {
 		n := &v.Nodes[rank]
 		slot, ok := m.slotOfLocked(n.ID)

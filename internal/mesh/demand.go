@@ -113,7 +113,7 @@ func (m *Mesh) dialWanted() {
 		v := m.view
 		m.mu.Unlock()
 		if limit == nil || v.Epoch != epoch {
-			limit, epoch = newDialLimit(demandDialsMax, v, m.cfg.host(), runtime.NumCPU(), m.cfg.Paths), v.Epoch
+			limit, epoch = newDialLimit(demandDialsMax, v, m.reach.host, runtime.NumCPU(), m.cfg.Paths), v.Epoch
 		}
 		current := limit
 		for _, slot := range m.wanted.take() {
@@ -135,7 +135,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	}
 	timeout = limit.patience(timeout)
 	most, queue := dialWaitsMax*timeout, limit
-	isBrief := p.broken != nil && m.isNear(p.node.ID)
+	isBrief := p.broken != nil && m.reach.isNear(p.node.ID)
 	if isBrief {
 		limit, timeout = nil, m.demandTimeout(1)
 		most = timeout
@@ -150,10 +150,10 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 		case <-ctx.Done():
 		}
 	})
-	if l.Connections() > 0 && (m.isNear(p.node.ID) || p.brokenDirect) {
+	if l.Connections() > 0 && (m.reach.isNear(p.node.ID) || p.brokenDirect) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
 		brief, stop := context.WithTimeout(ctx, m.answerTimeout())
-		refusal := m.refusal(brief, *p.node)
+		refusal := m.reach.refusal(brief, p.node)
 		stop()
 		if refusal != nil {
 			failure := cmp.Or(p.broken, fmt.Errorf("%w: %w", transport.ErrPeerGone, refusal))
@@ -174,7 +174,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
-	if isBrief && !m.isNear(p.node.ID) && m.HasRelay() && m.peer(slot).link == l { // Relays have had too little time.
+	if isBrief && !m.reach.isNear(p.node.ID) && m.reach.HasRelay() && m.peer(slot).link == l { // Relays have had too little time.
 		m.dialOnDemand(slot, queue)
 		return
 	}

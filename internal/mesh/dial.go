@@ -74,24 +74,24 @@ func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout tim
 			case <-ctx.Done():
 			}
 		}
-		unreachable := d.peer.unreachable(m.outOfFiles(last))
+		unreachable := d.peer.unreachable(m.reach.outOfFiles(last))
 		if len(d.addrs) > 0 {
 			unreachable.Addrs = d.addrs
 		}
-		unreachable.Relayed = !m.isNear(d.node.ID) && m.HasRelay()
+		unreachable.Relayed = !m.reach.isNear(d.node.ID) && m.reach.HasRelay()
 		return unreachable
 	}
 }
 
 // attempt tries all paths and all addresses once, and makes a link of the first connection.
 func (d *dialing) attempt(ctx context.Context) error {
-	if err := d.mesh.notNeighbor(&d.peer); err != nil {
+	if !d.mesh.reach.canDial(d.node.ID) {
 		d.isFinal = true
-		return err
+		return &NotNeighborError{Rank: d.peer.rank, Node: d.node.ID, Topology: d.mesh.cfg.Topology}
 	}
-	if !d.mesh.isNear(d.node.ID) { // Relays may wait for each other's links, and this one may be needed for them.
+	if !d.mesh.reach.isNear(d.node.ID) { // Relays may wait for each other's links, and this one may be needed for them.
 		var cancel context.CancelFunc
-		ctx, cancel = d.mesh.untilNear(ctx, d.node.ID)
+		ctx, cancel = d.mesh.reach.untilNear(ctx, d.node.ID)
 		defer cancel()
 	}
 	r, err := d.dialPaths(ctx)
@@ -110,7 +110,7 @@ type dialing struct {
 	mesh     *Mesh
 	slot     int
 	peer     peer // when the search began
-	node     membership.Node
+	node     *membership.Node
 	sameHost bool
 	addrs    []string
 	whyNot   map[*Path]string // why a path is not taken
@@ -145,11 +145,11 @@ func (f pathFailure) why() string {
 }
 
 func (m *Mesh) newDialing(slot int) *dialing {
-	here, p := m.node(m.self).Host, m.peer(slot)
-	n := *p.node
+	p := m.peer(slot)
+	n := p.node
 	d := &dialing{
-		mesh: m, slot: slot, peer: p, node: n, sameHost: here != "" && here == n.Host,
-		addrs: m.reachable(n), whyNot: make(map[*Path]string), addrTimeout: addrTimeout,
+		mesh: m, slot: slot, peer: p, node: n, sameHost: m.reach.isOnHost(n),
+		addrs: m.reach.reachable(n), whyNot: make(map[*Path]string), addrTimeout: addrTimeout,
 	}
 	for i := range m.cfg.Paths {
 		if p := &m.cfg.Paths[i]; !p.Relay && !p.isOf(n) {
@@ -199,13 +199,16 @@ func (d *dialing) choices() (list []int) {
 	var last []int
 	for i := range d.mesh.cfg.Paths {
 		switch p := &d.mesh.cfg.Paths[i]; {
-		case d.mesh.carries(p, d.node):
+		case d.mesh.reach.carries(p, d.node):
 			list = append(list, i)
-		case d.peer.broken != nil && p.Whole && p.isOf(d.node) && d.mesh.isNear(d.node.ID):
+		case d.peer.broken != nil && p.Whole && p.isOf(d.node) && d.mesh.reach.isNear(d.node.ID):
 			last = append(last, i)
 		}
 	}
-	failures := func(i int) int { p := &d.mesh.cfg.Paths[i]; return d.peer.failures(p, d.mesh.addrs(p, d.node)...) }
+	failures := func(i int) int {
+		p := &d.mesh.cfg.Paths[i]
+		return d.peer.failures(p, d.mesh.reach.addrs(p, d.node)...)
+	}
 	slices.SortStableFunc(list, func(i, k int) int { return cmp.Compare(failures(i), failures(k)) })
 	return append(list, last...)
 }
@@ -225,7 +228,7 @@ func (d *dialing) noCommonPath() error {
 
 // dialLocal dials a path of this host.
 func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
-	c, _, err := d.dialAddrs(ctx, p, d.mesh.addrs(p, d.node), localTimeout)
+	c, _, err := d.dialAddrs(ctx, p, d.mesh.reach.addrs(p, d.node), localTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +247,7 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c trans
 	if d.peer.broken != nil && !isLast {
 		limit = d.mesh.answerTimeout()
 	}
-	addrs := d.mesh.addrs(p, d.node)
+	addrs := d.mesh.reach.addrs(p, d.node)
 	if d.peer.isFruitless() {
 		slices.SortStableFunc(addrs, func(a, b string) int { return cmp.Compare(d.peer.failures(p, a), d.peer.failures(p, b)) })
 	}
@@ -329,14 +332,14 @@ func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr st
 	delete(d.whyNot, r.path)
 	d.failures = slices.DeleteFunc(d.failures, func(f pathFailure) bool { return f.path == r.path })
 	for k := range i {
-		if p := &d.mesh.cfg.Paths[k]; p.isLocal() && d.mesh.carries(p, d.node) {
+		if p := &d.mesh.cfg.Paths[k]; p.isLocal() && d.mesh.reach.carries(p, d.node) {
 			if r, err := d.dialLocal(ctx, p); err == nil {
 				c.Close()
 				return r
 			}
 		}
 	}
-	if p := d.mesh.bulkBeside(r.path, d.node); p != nil {
+	if p := d.mesh.reach.bulkBeside(r.path, d.node); p != nil {
 		r.second = d.dialBulk(ctx, p, addr)
 		if r.second != nil {
 			r.bulk = p
@@ -353,7 +356,7 @@ func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport
 		d.whyNot[p] = p.name() + ": the last connections have delivered nothing"
 		return nil
 	}
-	addrs := slices.Clone(d.mesh.addrs(p, d.node))
+	addrs := slices.Clone(d.mesh.reach.addrs(p, d.node))
 	if i := slices.Index(addrs, first); i > 0 {
 		addrs[0], addrs[i] = addrs[i], addrs[0]
 	}

@@ -33,7 +33,7 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	m.mu.Lock()
 	p := &m.peers[slot]
 	id, inUse, early := p.node.ID, p.link == l || m.loop == l, p.expected
-	isRedialed := p.broken != nil && p.brokenDirect && m.isNear(id) // without relays
+	isRedialed := p.broken != nil && p.brokenDirect && m.reach.isNear(id) // without relays
 	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
 	// The relays may have ended, not the peer. Its neighbors watch it.
 	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
@@ -262,7 +262,7 @@ func (m *Mesh) carryOut(pass []decision) {
 		switch {
 		case d.effects.Has(membership.DropLink):
 			m.dropLinkLocked(d.slot)
-		case d.kind == membership.ReportedClosed && d.link != nil && m.canDial(d.id):
+		case d.kind == membership.ReportedClosed && d.link != nil && m.reach.canDial(d.id):
 			d.link.Need(link.Report) // Its end, or a goodbye, decides whether a suspected peer has failed.
 		}
 	}

@@ -136,7 +136,7 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 func (m *Mesh) dialJoining(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, joiningTimeout)
 	defer cancel()
-	isNear := func(slot int) bool { return !m.isMember(slot) && m.isNear(m.cfg.View.Nodes[slot].ID) }
+	isNear := func(slot int) bool { return !m.isMember(slot) && m.reach.isNear(m.cfg.View.Nodes[slot].ID) }
 	m.dialAll(ctx, isNear, func(slot int, err error) {
 		m.log.Debug("no link to another joining node", m.note(slot), "err", err)
 	}).Wait()
@@ -170,7 +170,7 @@ func (m *Mesh) isRequired(slot int) bool {
 	case slot == m.self:
 		return true
 	case !m.cfg.Topology.IsFull():
-		return m.isNear(m.cfg.View.Nodes[slot].ID)
+		return m.reach.isNear(m.cfg.View.Nodes[slot].ID)
 	case !m.isMember(m.self) && !m.cfg.OnDemand:
 		return true
 	}
@@ -250,18 +250,5 @@ func (m *Mesh) missingLink(cause error) error {
 	if slot > m.self {
 		cause = fmt.Errorf("it has not connected to this node: %w", cause)
 	}
-	return m.peers[slot].unreachable(m.outOfFiles(cause))
-}
-
-// outOfFiles adds to the reason for a missing link whether this process has run out of file
-// descriptors: then it has not heard the other node.
-func (m *Mesh) outOfFiles(why error) error {
-	for _, p := range m.cfg.Paths {
-		if user := p.capabilities().FileUser; user != nil {
-			if err := user.OutOfFiles(); err != nil {
-				return fmt.Errorf("%w (%w)", why, err)
-			}
-		}
-	}
-	return why
+	return m.peers[slot].unreachable(m.reach.outOfFiles(cause))
 }

@@ -53,9 +53,9 @@ func (m *Mesh) formerLinks(epoch uint64) (links []*link.Link, isDone bool) {
 	if m.closing || m.view.Epoch != epoch {
 		return nil, true
 	}
-	near := m.neighborsIn(m.view)
+	near := m.reach.neighborsIn(m.view)
 	links = m.linksLocked(func(p *peer) bool {
-		return !p.expected && !p.state.IsGone() && !near.has(p.node.ID) && p.isLinked() && !p.isRelayed() && !m.isNear(p.node.ID)
+		return !p.expected && !p.state.IsGone() && !near.has(p.node.ID) && p.isLinked() && !p.isRelayed() && !m.reach.isNear(p.node.ID)
 	})
 	if len(links) > 0 && m.lacksNeighbor.Load() {
 		return nil, false
@@ -68,7 +68,7 @@ func (m *Mesh) noteNeighborsLocked() {
 	if m.cfg.Topology.IsFull() || m.cfg.Relay == nil {
 		return
 	}
-	near := m.neighborsIn(m.view)
+	near := m.reach.neighborsIn(m.view)
 	lacks := func(slot int, p *peer) bool {
 		return slot != m.self && near.has(p.node.ID) && !p.relaying && !p.expected && !p.state.IsGone()
 	}

@@ -116,6 +116,7 @@ type Config struct {
 type Mesh struct {
 	cfg    Config
 	self   int // the slot of this node
+	reach  *Reach
 	engine *engine.Engine
 	idle   link.IdleTimer
 	common *link.Common // of the links
@@ -165,7 +166,6 @@ type Mesh struct {
 	dialed   atomic.Uint64 // see Dials
 	undialed atomic.Uint64
 	wanted   wanted                      // peers that links on demand need
-	near     atomic.Pointer[neighbors]   // for connections without a relay
 	accepted *connSet[acceptedKey]       // connections without a link
 	bulk     *connSet[membership.NodeID] // second connections, for links to come
 
@@ -213,19 +213,19 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	cfg.OnDemand = cfg.OnDemand || !cfg.Topology.IsFull()
 	m := &Mesh{
-		cfg: cfg, self: self, log: cfg.Log, view: cfg.View,
+		cfg: cfg, self: self, reach: newReach(&cfg), log: cfg.Log, view: cfg.View,
 		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
-	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.HasRelay(), Log: cfg.Log})
+	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.HasRelay(), Log: cfg.Log})
 	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
 	for rank := range cfg.View.Nodes {
 		m.addPeerLocked(&cfg.View.Nodes[rank], rank)
 	}
-	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, cfg.host(), runtime.NumCPU(), cfg.Paths)
+	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, m.reach.host, runtime.NumCPU(), cfg.Paths)
 	m.wanted.init()
-	m.setNearLocked(m.neighborsAtForm())
+	m.reach.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
 	m.run, m.stop = context.WithCancel(context.Background())
 	m.reroute()
@@ -241,6 +241,9 @@ func (m *Mesh) Engine() *engine.Engine { return m.engine }
 
 // Self returns the ID of this node.
 func (m *Mesh) Self() membership.NodeID { return m.cfg.Self }
+
+// Reach returns the paths of this node to the others.
+func (m *Mesh) Reach() *Reach { return m.reach }
 
 // A handler passes the frames of a link to the engine. Ends of links and reports of failures go
 // to the mesh alone, which decides and then notifies the engine of the consequences.

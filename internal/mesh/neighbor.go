@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/topology"
@@ -34,25 +32,11 @@ func (m *Mesh) watchGraph() membership.WatchGraph {
 	return membership.WatchGraph{Topology: m.cfg.Topology, Count: m.watches()}
 }
 
-// neighborsIn returns the neighbors of this node in a view.
-func (m *Mesh) neighborsIn(v membership.View) neighbors {
-	if m.cfg.Topology.IsFull() {
-		return nil
-	}
-	near := make(neighbors)
-	if rank, in := v.Rank(m.cfg.Self); in {
-		for _, r := range m.cfg.Topology.Graph(v.Size()).Neighbors(rank) {
-			near[v.Nodes[r].ID] = true
-		}
-	}
-	return near
-}
-
 // neighborsAtForm returns the neighbors in the first view, or the nodes that a joining node links itself to.
 func (m *Mesh) neighborsAtForm() neighbors {
 	v := m.cfg.View
 	if m.cfg.Topology.IsFull() || m.isMember(m.self) {
-		return m.neighborsIn(membership.View{Nodes: v.Nodes[:m.world()]})
+		return m.reach.neighborsIn(membership.View{Nodes: v.Nodes[:m.world()]})
 	}
 	near := make(neighbors)
 	for _, i := range membership.LinksOfInvited(m.cfg.Topology, m.world(), m.self+1) {
@@ -69,25 +53,6 @@ func (m *Mesh) world() int {
 	return m.cfg.World
 }
 
-// setNearLocked sets the neighbors for connections without a relay, and wakes the goroutines of untilNear.
-func (m *Mesh) setNearLocked(near neighbors) {
-	if old := m.near.Swap(&near); old == nil || !maps.Equal(*old, near) {
-		m.changed.Send()
-	}
-}
-
-var errNear = errors.New("mesh: the node has become a neighbor, and is dialed without relays")
-
-// untilNear returns a context that ends with ctx, or when a node becomes a neighbor. The caller calls cancel.
-func (m *Mesh) untilNear(ctx context.Context, id membership.NodeID) (until context.Context, cancel context.CancelFunc) {
-	until, end := context.WithCancelCause(ctx)
-	m.wg.Go(func() {
-		_ = m.awaitLinks(until, func(int, *peer) bool { return !m.isNear(id) }, nil)
-		end(errNear)
-	})
-	return until, func() { end(nil) }
-}
-
 // logTopology logs the note about the topology with n nodes, if it has one.
 func (m *Mesh) logTopology(level slog.Level, n int) {
 	if note := m.cfg.Topology.Note(n); note != "" {
@@ -95,38 +60,10 @@ func (m *Mesh) logTopology(level slog.Level, n int) {
 	}
 }
 
-// isNear reports whether this node may connect to a node without a relay: in the adopted view or, if there is a relay, in
-// the newest one.
-func (m *Mesh) isNear(id membership.NodeID) bool { return m.near.Load().has(id) }
-
-// mayAccept reports whether a node may connect to this one without a relay, in the adopted or in the newest view:
-// the node may have adopted a view before this one.
-func (m *Mesh) mayAccept(id membership.NodeID) bool {
-	return m.isNear(id) || m.cfg.Newest != nil && m.neighborsIn(m.cfg.Newest()).has(id)
-}
-
-// mayConnect is mayAccept for the peer in a slot, which may be joining the world.
+// mayConnect reports whether the node in a slot may connect to this one without a relay. It may have adopted the newest view before this node, or
+// be joining the world.
 func (m *Mesh) mayConnect(slot int, id membership.NodeID) bool {
-	return m.cfg.Topology.IsFull() || m.peer(slot).expected || m.mayAccept(id)
-}
-
-// Topology returns the topology of the world.
-func (m *Mesh) Topology() topology.Topology { return m.cfg.Topology }
-
-// HasRelay reports whether this node has a path to nodes that are not neighbors.
-func (m *Mesh) HasRelay() bool {
-	return slices.ContainsFunc(m.cfg.Paths, func(p Path) bool { return p.Relay })
-}
-
-// canDial reports whether there is a way to connect to a node.
-func (m *Mesh) canDial(id membership.NodeID) bool { return m.isNear(id) || m.HasRelay() }
-
-// notNeighbor returns the error for a peer that this node cannot dial, or nil.
-func (m *Mesh) notNeighbor(p *peer) error {
-	if m.canDial(p.node.ID) {
-		return nil
-	}
-	return &NotNeighborError{Rank: p.rank, Node: p.node.ID, Topology: m.cfg.Topology}
+	return m.reach.isNear(id) || m.peer(slot).expected || m.reach.neighborsIn(m.newest()).has(id)
 }
 
 // isNotNeighbor reports whether a link has ended since there is no way to the peer.
@@ -143,7 +80,7 @@ func (m *Mesh) relinkLocked(slot int) {
 		return
 	}
 	old := p.link
-	if old == nil && m.isNear(p.node.ID) || old != nil && !(old.IsOver() && isNotNeighbor(old.Err())) {
+	if old == nil && m.reach.isNear(p.node.ID) || old != nil && !(old.IsOver() && isNotNeighbor(old.Err())) {
 		return
 	}
 	m.addPendingLocked(slot)
@@ -156,7 +93,7 @@ func (m *Mesh) relinkLocked(slot int) {
 // may be a part of the adopted one.
 func (m *Mesh) Neighbors(v membership.View) (ranks []int) {
 	m.mu.Lock()
-	near := m.neighborsIn(m.view)
+	near := m.reach.neighborsIn(m.view)
 	m.mu.Unlock()
 	for rank, n := range v.Nodes {
 		if n.ID != m.cfg.Self && near.has(n.ID) {

@@ -2,7 +2,6 @@ package mesh
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"net"
 	"net/netip"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/topology"
@@ -57,36 +55,18 @@ func (p *Path) isLocal() bool { return p.capabilities().Locality != transport.An
 func (p *Path) isMain() bool { return !p.Bulk && !p.Alone && !p.Relay && !p.isLocal() }
 
 // isOf reports whether a node listens on the transport of the path.
-func (p *Path) isOf(n membership.Node) bool {
+func (p *Path) isOf(n *membership.Node) bool {
 	_, has := n.Endpoint(p.Transport.Name())
 	return has
 }
 
-// carries reports whether a path carries the control lane of a link with a node. Both nodes get the same
-// result, since each knows the endpoints of the other.
-func (m *Mesh) carries(p *Path, n membership.Node) bool {
-	if p.Relay || !m.isNear(n.ID) {
-		return p.Relay && !m.isNear(n.ID)
-	}
-	if !p.Bulk || !p.isOf(n) {
-		return p.isOf(n)
-	}
-	return p.Whole && !slices.ContainsFunc(m.cfg.Paths, func(q Path) bool { return q.isMain() && q.isOf(n) })
-}
-
-// bulkBeside returns the path of the data and bulk lanes of a link with a node and the control
-// lane on main, or nil if main carries all lanes.
-func (m *Mesh) bulkBeside(main *Path, n membership.Node) *Path {
-	for i := range m.cfg.Paths {
-		if p := &m.cfg.Paths[i]; p.Bulk && p.isOf(n) && main.isMain() {
-			return p
-		}
-	}
-	return nil
+// refuses reports whether a dial to a node fails at once on the path if the process of the node has ended.
+func (p *Path) refuses(n *membership.Node) bool {
+	return p.isOf(n) && !p.isLocal() && !p.capabilities().Silent
 }
 
 // addrs returns the addresses at which the transport of a path listens on a node.
-func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
+func (p *Path) addrs(n *membership.Node, reachable []string) (list []string) {
 	e, _ := n.Endpoint(p.Transport.Name())
 	switch {
 	case p.Relay, e.Addr == "" && p.isLocal():
@@ -104,40 +84,6 @@ func (p *Path) addrs(n membership.Node, reachable []string) (list []string) {
 		}
 	}
 	return list
-}
-
-// addrs returns the addresses at which this node dials a path to another one.
-func (m *Mesh) addrs(p *Path, n membership.Node) []string {
-	return m.zoned(p.addrs(n, n.AddrsFrom(m.cfg.host())))
-}
-
-// reachable returns the addresses of a node that lead to it from this host.
-func (m *Mesh) reachable(n membership.Node) []string { return m.zoned(n.AddrsFrom(m.cfg.host())) }
-
-// zoned returns addresses with the zones of this host.
-func (m *Mesh) zoned(addrs []string) []string {
-	list := slices.Clone(addrs)
-	for i, a := range list {
-		list[i] = eyeballs.WithZone(a, m.cfg.Seed)
-	}
-	return list
-}
-
-// checkPaths requires at least one path without Bulk and Relay, and at most one with Bulk.
-func checkPaths(paths []Path) error {
-	whole, bulk := 0, 0
-	for _, p := range paths {
-		switch {
-		case p.Bulk:
-			bulk++
-		case !p.Relay:
-			whole++
-		}
-	}
-	if whole == 0 || bulk > 1 {
-		return fmt.Errorf("mesh: %d paths without Bulk and %d with it: need at least one without and at most one with", whole, bulk)
-	}
-	return nil
 }
 
 // A PathInfo describes the connections to a node.
@@ -219,7 +165,7 @@ func (m *Mesh) pathLocked(i *PathInfo, slot, rank int, n *membership.Node, watch
 		i.Purpose = m.purposeLocked(p, watches)
 		return true
 	case p.link != nil:
-		if near := m.isNear(n.ID); !last.isLike(n, near) {
+		if near := m.reach.isNear(n.ID); !last.isLike(n, near) {
 			*last = m.expectedPathLocked(n, near)
 		}
 		*i = last.info
@@ -245,10 +191,10 @@ func (e *expectedPath) isLike(n *membership.Node, near bool) bool {
 
 func (m *Mesh) expectedPathLocked(n *membership.Node, near bool) expectedPath {
 	e := expectedPath{node: n, near: near, ok: true}
-	if r, ok := m.expectedRoute(m.peers[m.self].node.Host, *n); ok {
+	if r, ok := m.reach.expectedRoute(n); ok {
 		e.info = r.info(0, membership.NodeID{})
 	} else {
-		e.ok = !m.canDial(n.ID)
+		e.ok = !m.reach.canDial(n.ID)
 	}
 	return e
 }
@@ -267,18 +213,6 @@ func (m *Mesh) purposeLocked(p *peer, watches []int) string {
 		return "peer"
 	}
 	return link.Joining.String()
-}
-
-// expectedRoute returns the route that a node on a host tries first to another node, without
-// connections. It reports false if they have no transport in common.
-func (m *Mesh) expectedRoute(here string, n membership.Node) (route, bool) {
-	for i := range m.cfg.Paths {
-		p := &m.cfg.Paths[i]
-		if m.carries(p, n) && (!p.isLocal() || here != "" && here == n.Host) {
-			return route{path: p, bulk: m.bulkBeside(p, n), why: "not linked yet"}, true
-		}
-	}
-	return route{}, false
 }
 
 // Traffic returns the byte counts of the links to the other nodes of a view, in the order of

@@ -146,7 +146,7 @@ func (m *Mesh) noteEndLocked(l *link.Link) {
 	}
 	if s := l.MemorySharer(); s != nil {
 		p.processEnded = s.PeerEnded()
-	} else if s := m.hostMemoryOf(*p.node); s != nil {
+	} else if s := m.reach.HostMemory(membership.View{Nodes: []membership.Node{*p.node}}); s != nil {
 		p.processEnded = s.PeerEnded(p.node.ID.String())
 	}
 }

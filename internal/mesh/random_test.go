@@ -275,7 +275,7 @@ func (w *randomWorld) adoptAll(next membership.View) {
 
 // isNear reports whether two nodes are neighbors, perhaps only in the view of one of them.
 func (w *randomWorld) isNear(a, b int) bool {
-	return !w.topology.IsFull() && (w.meshes[a].isNear(idOf(b)) || w.meshes[b].isNear(idOf(a)))
+	return !w.topology.IsFull() && (w.meshes[a].reach.isNear(idOf(b)) || w.meshes[b].reach.isNear(idOf(a)))
 }
 
 // wantConnections checks that each connection is that of a link, and in a sparse topology one of neighbors.

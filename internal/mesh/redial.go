@@ -45,7 +45,7 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 	case p.link != l || l.Peer == m.self:
 		return link.NoPurpose, false
 	case err == nil: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
-		if isRelayed && m.isNear(p.node.ID) {
+		if isRelayed && m.reach.isNear(p.node.ID) {
 			p.broken, p.brokenDirect = errNear, false
 		}
 		if p.route = nil; !p.isFruitless() { // This side may have closed it to leave the second connection out.
@@ -56,43 +56,31 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		return link.NoPurpose, false
 	case isMemory && !(isClosed && m.cfg.Relay != nil): // The process has ended, or closes this link alone: in a full topology nothing replaces it.
 		return link.NoPurpose, false
-	case !isRelayed && !isClosed && !errors.Is(err, transport.ErrStalled) && m.refusing(*p.node) == nil: // The process has ended, or was silent for too long.
+	case !isRelayed && !isClosed && !errors.Is(err, transport.ErrStalled) && !m.reach.hasRefusing(p.node): // The process has ended, or was silent for too long.
 		return link.NoPurpose, false
 	}
 	p.noteFailure(p.route, err)
 	p.broken, p.brokenDirect, p.route = err, !isRelayed, nil
 	switch again = l.Purpose(); {
-	case p.expected && !m.isNear(p.node.ID): // The node dials. It is a neighbor in the view that it is to enter.
+	case p.expected && !m.reach.isNear(p.node.ID): // The node dials. It is a neighbor in the view that it is to enter.
 		again = link.NoPurpose
-	case again == link.NoPurpose && (m.isNear(p.node.ID) || !isClosed): // A former neighbor is dialed when it is needed.
+	case again == link.NoPurpose && (m.reach.isNear(p.node.ID) || !isClosed): // A former neighbor is dialed when it is needed.
 		again = link.Again
 	}
 	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)
 	return again, true
 }
 
-// host returns the host of this node.
-func (cfg *Config) host() string {
-	rank, _ := cfg.View.Rank(cfg.Self)
-	return cfg.View.Nodes[rank].Host
-}
-
-// refusing returns the paths on which a dial to a node fails at once if its process has ended.
-func (m *Mesh) refusing(n membership.Node) (list []*Path) {
-	for i := range m.cfg.Paths {
-		if p := &m.cfg.Paths[i]; p.isOf(n) && !p.isLocal() && !p.capabilities().Silent {
-			list = append(list, p)
-		}
-	}
-	return list
-}
-
 // refusal returns an error if no process of a node listens any more, or the process refuses this node: all its addresses on all
 // refusing paths refuse a connection. A handshake that breaks, like the connection before it, is no refusal, and neither is an error
 // of this host or of the network.
-func (m *Mesh) refusal(ctx context.Context, n membership.Node) (reason error) {
-	for _, p := range m.refusing(n) {
-		for _, addr := range m.addrs(p, n) {
+func (r *Reach) refusal(ctx context.Context, n *membership.Node) (reason error) {
+	for i := range r.paths {
+		p := &r.paths[i]
+		if !p.refuses(n) {
+			continue
+		}
+		for _, addr := range r.addrs(p, n) {
 			for range handshakes {
 				c, err := p.Transport.Dial(ctx, addr, n.ID.String())
 				if err == nil {

@@ -195,7 +195,7 @@ func (m *Mesh) linkNeighbors() {
 	m.updateNear()
 	m.mu.Lock()
 	relayed := m.linksLocked(func(p *peer) bool {
-		isNear := !p.expected && !p.state.IsGone() && !m.closing && m.isNear(p.node.ID)
+		isNear := !p.expected && !p.state.IsGone() && !m.closing && m.reach.isNear(p.node.ID)
 		if isNear {
 			p.link.Need(link.Watching) // if it is pending
 		}
@@ -222,11 +222,11 @@ func (m *Mesh) noteNewest() {
 func (m *Mesh) updateNear() {
 	newest := m.newest()
 	m.mu.Lock()
-	near := m.neighborsIn(m.relayViewLocked())
+	near := m.reach.neighborsIn(m.relayViewLocked())
 	isNews := newest.Epoch > m.view.Epoch && newest.Epoch > m.routed
 	if newest.Epoch > m.view.Epoch {
-		maps.Copy(near, m.neighborsIn(newest))
-		m.setNearLocked(near)
+		maps.Copy(near, m.reach.neighborsIn(newest))
+		m.reach.setNear(near)
 	}
 	m.routed = max(m.routed, newest.Epoch)
 	m.mu.Unlock()

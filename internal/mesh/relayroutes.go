@@ -194,7 +194,7 @@ func (m *Mesh) relayViewLocked() membership.View {
 // brokenLocked returns the nodes of a table that forward nothing any more, and the neighbors without a link that can carry
 // relay frames.
 func (m *Mesh) brokenLocked(t *relayTable) (broken topology.Broken) {
-	near := m.neighborsIn(t.view)
+	near := m.reach.neighborsIn(t.view)
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		rank, in := t.ranks[p.node.ID]

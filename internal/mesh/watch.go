@@ -88,7 +88,7 @@ func (m *Mesh) silenceMax() time.Duration {
 // a packet, and the next one may come too late. A peer that has stopped does not answer.
 func (m *Mesh) probe(l *link.Link) bool {
 	p := m.peer(l.Peer)
-	if p.link == l && p.isRelayed() && m.isNear(p.node.ID) { // It gets a connection of its own.
+	if p.link == l && p.isRelayed() && m.reach.isNear(p.node.ID) { // It gets a connection of its own.
 		return l.Break(fmt.Errorf("%w over relays", transport.ErrStalled))
 	}
 	if p.link != l || p.route == nil || p.route.path.isLocal() || p.route.isRelayed() {
@@ -100,7 +100,7 @@ func (m *Mesh) probe(l *link.Link) bool {
 		ctx, cancel := context.WithTimeout(m.run, left)
 		defer cancel()
 		d := m.newDialing(l.Peer)
-		addrs := m.addrs(p.route.path, d.node)
+		addrs := m.reach.addrs(p.route.path, d.node)
 		pause := max(m.cfg.HeartbeatInterval, left/brokenDials)
 		tries := slices.Repeat(addrs, int(left/pause)+1)
 		delays := append(slices.Repeat([]time.Duration{eyeballs.Delay}, max(0, len(addrs)-1)), pause)
@@ -259,7 +259,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 		case p.link == nil || slot == m.self || p.state.IsGone():
 		case !p.link.IsPending():
 			links = append(links, p.link)
-		case !p.expected && m.canDial(p.node.ID):
+		case !p.expected && m.reach.canDial(p.node.ID):
 			p.link.Need(link.Watching)
 		}
 	}
@@ -275,7 +275,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	}
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if slices.Contains(watched, slot) || p.isRelayed() && m.isNear(p.node.ID) || isNewer && !p.expected && !stays[p.node.ID] {
+		if slices.Contains(watched, slot) || p.isRelayed() && m.reach.isNear(p.node.ID) || isNewer && !p.expected && !stays[p.node.ID] {
 			watch(slot)
 		}
 	}

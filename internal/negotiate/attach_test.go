@@ -22,7 +22,7 @@ func (w *world) attach(p *member, nodes []int) {
 		p.Names = append(p.Names, w.view.Nodes[node].ID.String())
 	}
 	m := w.meshes[p.node]
-	p.Host = m.HostMemory(view)
+	p.Host = m.Reach().HostMemory(view)
 	p.LinkAll = func(ctx context.Context) (cost.PathClasses, error) {
 		return p.Classes, m.LinkHost(ctx, view)
 	}
