@@ -85,7 +85,7 @@ func (m *Mesh) proposalTimeout(r *route) time.Duration {
 	if r.path.Relay {
 		return relayedProposal
 	}
-	return m.answerTimeout() / 2
+	return m.cfg.answerTimeout() / 2
 }
 
 // linkTo returns the link to a node, or nil.

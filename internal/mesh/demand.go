@@ -129,7 +129,7 @@ func (m *Mesh) LinksOnDemand() bool { return m.cfg.OnDemand }
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
 func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	p := m.peer(slot)
-	l, timeout := p.link, m.demandTimeout(demandHeartbeats)
+	l, timeout := p.link, m.cfg.demandTimeout(demandHeartbeats)
 	if l == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	most, queue := dialWaitsMax*timeout, limit
 	isBrief := p.broken != nil && m.reach.isNear(p.node.ID)
 	if isBrief {
-		limit, timeout = nil, m.demandTimeout(1)
+		limit, timeout = nil, m.cfg.demandTimeout(1)
 		most = timeout
 	}
 	ctx, cancel := within(m.run, most)
@@ -152,8 +152,8 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	})
 	if l.Connections() > 0 && (m.reach.isNear(p.node.ID) || p.brokenDirect) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
-		brief, stop := context.WithTimeout(ctx, m.answerTimeout())
-		refusal := m.reach.refusal(brief, p.node)
+		brief, stop := context.WithTimeout(ctx, m.cfg.answerTimeout())
+		refusal := m.dialer.refusal(brief, p.node)
 		stop()
 		if refusal != nil {
 			failure := cmp.Or(p.broken, fmt.Errorf("%w: %w", transport.ErrPeerGone, refusal))
@@ -246,11 +246,6 @@ func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *d
 			return
 		}
 	}
-}
-
-// demandTimeout returns the time after which a peer that cannot be dialed counts as lost, given as a number of heartbeat timeouts.
-func (m *Mesh) demandTimeout(heartbeats int) time.Duration {
-	return min(dialTimeout, cmp.Or(time.Duration(heartbeats)*max(m.cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
 // connect gives the pending link to a peer, the node id, the connections of a route. If it fails, it closes them. The peer refuses a connection as long as the
@@ -361,11 +356,11 @@ func (m *Mesh) delayOf(r, before *route, isBroken bool) time.Duration {
 	isUnanswered := before.peer == (membership.NodeID{}) && r.peer != (membership.NodeID{})
 	switch {
 	case before.isRelayed() && !r.isRelayed(): // The peer may dial again, although the link of this node has not broken.
-		return m.answerTimeout() / delayShare
+		return m.cfg.answerTimeout() / delayShare
 	case !isUnanswered || r.isRelayed() && !before.isRelayed():
 		return 0
 	case isBroken:
-		return m.answerTimeout() / delayShare
+		return m.cfg.answerTimeout() / delayShare
 	}
 	return unansweredMax
 }

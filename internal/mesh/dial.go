@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/eyeballs"
@@ -35,25 +37,39 @@ const (
 	brokenDials = 4
 )
 
-// dial links this node to the peer in a slot, and blocks until the link is up. It tries all
+// A dialer makes connections to peers over the paths of a Reach. It works on copies of peers, and takes no lock.
+type dialer struct {
+	reach *Reach
+	log   *slog.Logger
+	// answerTimeout is the time for one path, and redialTimeout that for all of them, while a connection that broke is replaced.
+	answerTimeout, redialTimeout time.Duration
+
+	dialed, undialed atomic.Uint64 // see Mesh.Dials
+}
+
+func newDialer(cfg *Config, r *Reach) *dialer {
+	return &dialer{reach: r, log: cfg.Log, answerTimeout: cfg.answerTimeout(), redialTimeout: cfg.demandTimeout(1)}
+}
+
+// dial dials a peer until connect has made a link of a connection. It tries all
 // paths of the node in turn, and the addresses of each beside each other, repeatedly, until ctx ends or timeout has
 // passed. If another node answers at an address, the others count: several hosts may have the
 // same private address. Dials may run concurrently, and beside connections of the peer. Each
 // attempt has a token of limit, unless that is nil, and timeout does not include the time that it waits for one.
-func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout time.Duration) error {
-	d := m.newDialing(slot)
+func (d *dialer) dial(ctx context.Context, p *peer, limit *dialLimit, timeout time.Duration, connect func(context.Context, *route) error) error {
+	s := d.search(p)
 	var last error
-	for wait, left := redialFirst, timeout; ; wait, d.addrTimeout = min(2*wait, redialMax), 2*d.addrTimeout {
+	for wait, left := redialFirst, timeout; ; wait, s.addrTimeout = min(2*wait, redialMax), 2*s.addrTimeout {
 		release, err := limit.acquire(ctx)
 		if err == nil {
 			began := time.Now()
 			limited, cancel := context.WithTimeoutCause(ctx, left, notWithin(timeout))
-			m.dialed.Add(1)
-			if err = d.attempt(limited); err != nil && !errors.Is(err, link.ErrConnected) {
-				m.undialed.Add(1)
+			d.dialed.Add(1)
+			if err = s.attempt(limited, connect); err != nil && !errors.Is(err, link.ErrConnected) {
+				d.undialed.Add(1)
 			}
 			// A node that has closed a connection, and has not answered since, may have failed.
-			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= m.answerTimeout()/2
+			isSilent := lossEvent(last) == membership.LinkClosed && time.Since(began) >= d.answerTimeout/2
 			if last == nil || limited.Err() == nil || isSilent {
 				last = err
 			}
@@ -67,36 +83,36 @@ func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout tim
 		case last == nil: // It has waited for other dials all the time.
 			return fmt.Errorf("waiting for other dials: %w", err)
 		}
-		if left -= wait; !d.isFinal && left > 0 {
+		if left -= wait; !s.isFinal && left > 0 {
 			select {
 			case <-time.After(wait):
 				continue
 			case <-ctx.Done():
 			}
 		}
-		unreachable := d.peer.unreachable(m.reach.outOfFiles(last))
-		if len(d.addrs) > 0 {
-			unreachable.Addrs = d.addrs
+		unreachable := s.peer.unreachable(d.reach.outOfFiles(last))
+		if len(s.addrs) > 0 {
+			unreachable.Addrs = s.addrs
 		}
-		unreachable.Relayed = !m.reach.isNear(d.node.ID) && m.reach.HasRelay()
+		unreachable.Relayed = !d.reach.isNear(p.node.ID) && d.reach.HasRelay()
 		return unreachable
 	}
 }
 
 // attempt tries all paths and all addresses once, and makes a link of the first connection.
-func (d *dialing) attempt(ctx context.Context) error {
-	if !d.mesh.reach.canDial(d.node.ID) {
+func (d *dialing) attempt(ctx context.Context, connect func(context.Context, *route) error) error {
+	if !d.reach.canDial(d.node.ID) {
 		d.isFinal = true
-		return &NotNeighborError{Rank: d.peer.rank, Node: d.node.ID, Topology: d.mesh.cfg.Topology}
+		return &NotNeighborError{Rank: d.peer.rank, Node: d.node.ID, Topology: d.reach.topology}
 	}
-	if !d.mesh.reach.isNear(d.node.ID) { // Relays may wait for each other's links, and this one may be needed for them.
+	if !d.reach.isNear(d.node.ID) { // Relays may wait for each other's links, and this one may be needed for them.
 		var cancel context.CancelFunc
-		ctx, cancel = d.mesh.reach.untilNear(ctx, d.node.ID)
+		ctx, cancel = d.reach.untilNear(ctx, d.node.ID)
 		defer cancel()
 	}
 	r, err := d.dialPaths(ctx)
 	if err == nil {
-		err = d.mesh.connect(ctx, r, d.slot, d.node.ID, r.bulk, nil)
+		err = connect(ctx, r)
 		d.isDeclined = d.peer.broken != nil && errors.Is(err, transport.ErrPeerClosed)
 	}
 	if err == nil {
@@ -107,9 +123,8 @@ func (d *dialing) attempt(ctx context.Context) error {
 
 // A dialing is the search for a route to a node.
 type dialing struct {
-	mesh     *Mesh
-	slot     int
-	peer     peer // when the search began
+	*dialer
+	peer     *peer // when the search began
 	node     *membership.Node
 	sameHost bool
 	addrs    []string
@@ -144,19 +159,18 @@ func (f pathFailure) why() string {
 	return f.path.name() + ": " + strings.TrimPrefix(f.err.Error(), f.path.name()+": ")
 }
 
-func (m *Mesh) newDialing(slot int) *dialing {
-	p := m.peer(slot)
-	n := p.node
-	d := &dialing{
-		mesh: m, slot: slot, peer: p, node: n, sameHost: m.reach.isOnHost(n),
-		addrs: m.reach.reachable(n), whyNot: make(map[*Path]string), addrTimeout: addrTimeout,
+// search begins the search for a route to a peer.
+func (d *dialer) search(p *peer) *dialing {
+	s := &dialing{
+		dialer: d, peer: p, node: p.node, sameHost: d.reach.isOnHost(p.node),
+		addrs: d.reach.reachable(p.node), whyNot: make(map[*Path]string), addrTimeout: addrTimeout,
 	}
-	for i := range m.cfg.Paths {
-		if p := &m.cfg.Paths[i]; !p.Relay && !p.isOf(n) {
-			d.whyNot[p] = d.absence(p)
+	for i := range d.reach.paths {
+		if p := &d.reach.paths[i]; !p.Relay && !p.isOf(s.node) {
+			s.whyNot[p] = s.absence(p)
 		}
 	}
-	return d
+	return s
 }
 
 // absence returns the reason why the node lacks a path.
@@ -172,7 +186,7 @@ func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
 	var localErr, remoteErr error
 	choices := d.choices()
 	for n, i := range choices {
-		p := &d.mesh.cfg.Paths[i]
+		p := &d.reach.paths[i]
 		if p.isLocal() {
 			r, err := d.dialLocal(ctx, p)
 			if err == nil {
@@ -197,17 +211,17 @@ func (d *dialing) dialPaths(ctx context.Context) (*route, error) {
 // connection is replaced, that for bulk.
 func (d *dialing) choices() (list []int) {
 	var last []int
-	for i := range d.mesh.cfg.Paths {
-		switch p := &d.mesh.cfg.Paths[i]; {
-		case d.mesh.reach.carries(p, d.node):
+	for i := range d.reach.paths {
+		switch p := &d.reach.paths[i]; {
+		case d.reach.carries(p, d.node):
 			list = append(list, i)
-		case d.peer.broken != nil && p.Whole && p.isOf(d.node) && d.mesh.reach.isNear(d.node.ID):
+		case d.peer.broken != nil && p.Whole && p.isOf(d.node) && d.reach.isNear(d.node.ID):
 			last = append(last, i)
 		}
 	}
 	failures := func(i int) int {
-		p := &d.mesh.cfg.Paths[i]
-		return d.peer.failures(p, d.mesh.reach.addrs(p, d.node)...)
+		p := &d.reach.paths[i]
+		return d.peer.failures(p, d.reach.addrs(p, d.node)...)
 	}
 	slices.SortStableFunc(list, func(i, k int) int { return cmp.Compare(failures(i), failures(k)) })
 	return append(list, last...)
@@ -216,7 +230,7 @@ func (d *dialing) choices() (list []int) {
 // noCommonPath returns the error for a node that shares no path with this one.
 func (d *dialing) noCommonPath() error {
 	var own, theirs []string
-	for _, p := range d.mesh.cfg.Paths {
+	for _, p := range d.reach.paths {
 		own = append(own, p.Transport.Name())
 	}
 	for _, e := range d.node.Endpoints {
@@ -228,7 +242,7 @@ func (d *dialing) noCommonPath() error {
 
 // dialLocal dials a path of this host.
 func (d *dialing) dialLocal(ctx context.Context, p *Path) (*route, error) {
-	c, _, err := d.dialAddrs(ctx, p, d.mesh.reach.addrs(p, d.node), localTimeout)
+	c, _, err := d.dialAddrs(ctx, p, d.reach.addrs(p, d.node), localTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -245,20 +259,38 @@ func (d *dialing) dialRemote(ctx context.Context, p *Path, isLast bool) (c trans
 		limit = d.addrTimeout
 	}
 	if d.peer.broken != nil && !isLast {
-		limit = d.mesh.answerTimeout()
+		limit = d.answerTimeout
 	}
-	addrs := d.mesh.reach.addrs(p, d.node)
+	addrs := d.reach.addrs(p, d.node)
 	if d.peer.isFruitless() {
 		slices.SortStableFunc(addrs, func(a, b string) int { return cmp.Compare(d.peer.failures(p, a), d.peer.failures(p, b)) })
 	}
 	tries, delays := addrs, []time.Duration(nil)
 	if d.peer.broken != nil && isLast && len(addrs) > 0 {
-		tries = slices.Repeat(addrs, brokenDials)
-		delays = append(slices.Repeat([]time.Duration{eyeballs.Delay}, len(addrs)-1), d.mesh.demandTimeout(1)/time.Duration(len(tries)))
+		tries, delays = rounds(addrs, brokenDials, d.redialTimeout/time.Duration(brokenDials*len(addrs)))
 	}
 	c, addr, err = d.dialAddrs(ctx, p, tries, limit, delays...)
 	d.isFinal = len(addrs) == 0 || errors.Is(err, transport.ErrIdentity)
 	return c, addr, err
+}
+
+// rounds returns the dials to some addresses in n rounds with pauses between them, and the delays of these dials.
+func rounds(addrs []string, n int, pause time.Duration) (tries []string, delays []time.Duration) {
+	return slices.Repeat(addrs, n), append(slices.Repeat([]time.Duration{eyeballs.Delay}, max(0, len(addrs)-1)), pause)
+}
+
+// probe dials a peer over the path of its connection, about brokenDials times within limit and once in an interval at most. It reports
+// whether the peer has answered.
+func (d *dialer) probe(ctx context.Context, p *peer, limit, interval time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	pause := max(interval, limit/brokenDials)
+	tries, delays := rounds(d.reach.addrs(p.route.path, p.node), int(limit/pause)+1, pause)
+	c, _, err := d.search(p).dialAddrs(ctx, p.route.path, tries, limit, delays...)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
 }
 
 // dialAddrs dials addresses of the node, each for at most limit, until the node answers at one. The next one is dialed beside an
@@ -303,7 +335,7 @@ func significance(err error) int {
 // error of the dial has the reason.
 func (d *dialing) warn() {
 	for _, f := range d.failures {
-		d.mesh.log.Warn("a path to a node is not taken", d.mesh.note(d.slot), "path", f.path.name(), "addr", f.addr, "reason", f.err)
+		d.log.Warn("a path to a node is not taken", describe(d.peer.rank, *d.node), "path", f.path.name(), "addr", f.addr, "reason", f.err)
 	}
 	d.failures = nil
 }
@@ -328,18 +360,18 @@ func (d *dialing) notTaken(ctx context.Context, p *Path, addr string, err error)
 // better paths again, since the node may not have listened on them before, and dials the second
 // connection for the bulk lane.
 func (d *dialing) complete(ctx context.Context, i int, c transport.Conn, addr string) *route {
-	r := &route{path: &d.mesh.cfg.Paths[i], conn: c}
+	r := &route{path: &d.reach.paths[i], conn: c}
 	delete(d.whyNot, r.path)
 	d.failures = slices.DeleteFunc(d.failures, func(f pathFailure) bool { return f.path == r.path })
 	for k := range i {
-		if p := &d.mesh.cfg.Paths[k]; p.isLocal() && d.mesh.reach.carries(p, d.node) {
+		if p := &d.reach.paths[k]; p.isLocal() && d.reach.carries(p, d.node) {
 			if r, err := d.dialLocal(ctx, p); err == nil {
 				c.Close()
 				return r
 			}
 		}
 	}
-	if p := d.mesh.reach.bulkBeside(r.path, d.node); p != nil {
+	if p := d.reach.bulkBeside(r.path, d.node); p != nil {
 		r.second = d.dialBulk(ctx, p, addr)
 		if r.second != nil {
 			r.bulk = p
@@ -356,13 +388,13 @@ func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport
 		d.whyNot[p] = p.name() + ": the last connections have delivered nothing"
 		return nil
 	}
-	addrs := slices.Clone(d.mesh.reach.addrs(p, d.node))
+	addrs := slices.Clone(d.reach.addrs(p, d.node))
 	if i := slices.Index(addrs, first); i > 0 {
 		addrs[0], addrs[i] = addrs[i], addrs[0]
 	}
 	limit := addrTimeout
 	if d.peer.broken != nil {
-		limit = d.mesh.answerTimeout()
+		limit = d.answerTimeout
 	}
 	c, _, _ := d.dialAddrs(ctx, p, addrs, limit)
 	return c
@@ -371,8 +403,8 @@ func (d *dialing) dialBulk(ctx context.Context, p *Path, first string) transport
 // why returns the reasons for not taking other paths.
 func (d *dialing) why() string {
 	var why []string
-	for i := range d.mesh.cfg.Paths {
-		if s := d.whyNot[&d.mesh.cfg.Paths[i]]; s != "" {
+	for i := range d.reach.paths {
+		if s := d.whyNot[&d.reach.paths[i]]; s != "" {
 			why = append(why, s)
 		}
 	}

@@ -86,7 +86,8 @@ func TestConnectionOfAnEarlierNode(t *testing.T) {
 	inBubble(t, 3, func(w *world) {
 		w.watches = 1
 		w.form()
-		d := w.meshes[0].newDialing(1)
+		p := w.meshes[0].peer(1)
+		d := w.meshes[0].dialer.search(&p)
 		r, err := d.dialPaths(w.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -114,6 +114,14 @@ func (m *Mesh) linkSelf(ctx context.Context) error {
 	return cmp.Or(err, <-accepted)
 }
 
+// dial links this node to the peer in a slot, and blocks until the link is up: see [dialer.dial].
+func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout time.Duration) error {
+	p := m.peer(slot)
+	return m.dialer.dial(ctx, &p, limit, timeout, func(ctx context.Context, r *route) error {
+		return m.connect(ctx, r, slot, p.node.ID, r.bulk, nil)
+	})
+}
+
 // dialAll links this node to the slots before it that include selects, the nearest first. failed is
 // called for each slot that cannot be linked.
 func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed func(slot int, err error)) *sync.WaitGroup {

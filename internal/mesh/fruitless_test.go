@@ -278,7 +278,7 @@ func TestLateRefusal(t *testing.T) {
 		w.form()
 		failing.Store(&net.OpError{Op: "dial", Err: transport.ErrPeerGone})
 		m, n := w.meshes[0], &w.view.Nodes[1]
-		if m.reach.refusal(t.Context(), n) == nil || m.reach.refusal(lateContext{t.Context()}, n) != nil {
+		if m.dialer.refusal(t.Context(), n) == nil || m.dialer.refusal(lateContext{t.Context()}, n) != nil {
 			t.Error("a refusal counts at the deadline, or not before it")
 		}
 	})

@@ -117,6 +117,7 @@ type Mesh struct {
 	cfg    Config
 	self   int // the slot of this node
 	reach  *Reach
+	dialer *dialer
 	engine *engine.Engine
 	idle   link.IdleTimer
 	common *link.Common // of the links
@@ -161,10 +162,8 @@ type Mesh struct {
 
 	watching *watchSlots // of view; nil until it is needed
 
-	required []int         // slots of the first view; see requiredSlots
-	dials    *dialLimit    // of the dials of Form
-	dialed   atomic.Uint64 // see Dials
-	undialed atomic.Uint64
+	required []int                       // slots of the first view; see requiredSlots
+	dials    *dialLimit                  // of the dials of Form
 	wanted   wanted                      // peers that links on demand need
 	accepted *connSet[acceptedKey]       // connections without a link
 	bulk     *connSet[membership.NodeID] // second connections, for links to come
@@ -217,6 +216,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
+	m.dialer = newDialer(&cfg, m.reach)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.HasRelay(), Log: cfg.Log})
 	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, func(l *link.Link) { m.wanted.add(l.Peer) })
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())

@@ -248,7 +248,7 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 var classNames = [...]string{transport.ClassUnknown: "", transport.ClassMemory: "memory", transport.ClassTCP: "tcp", transport.ClassTLS: "tls", transport.ClassQUIC: "quic"}
 
 // Dials returns the number of attempts to connect to other nodes, and of those that have failed.
-func (m *Mesh) Dials() (all, failed uint64) { return m.dialed.Load(), m.undialed.Load() }
+func (m *Mesh) Dials() (all, failed uint64) { return m.dialer.dialed.Load(), m.dialer.undialed.Load() }
 
 // linked yields the other nodes of a view with a link to this node that has a connection, or had and needs one, and their ranks in the
 // view. It holds m.mu meanwhile.

@@ -89,7 +89,7 @@ func TestSilenceAfterClosedDials(t *testing.T) {
 					c.closes = closes
 					timeout := dialTimeout
 					if isBrief {
-						timeout = w.meshes[0].demandTimeout(1)
+						timeout = w.meshes[0].cfg.demandTimeout(1)
 					}
 					w.network.PowerOff(w.host(4))
 					u, ok := errors.AsType[*UnreachableError](w.meshes[0].dial(w.Context(), 4, nil, timeout))

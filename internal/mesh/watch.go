@@ -2,12 +2,10 @@ package mesh
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
@@ -97,19 +95,7 @@ func (m *Mesh) probe(l *link.Link) bool {
 	heard, began, c := l.Heard(), time.Now(), l.Conn()
 	left := m.silenceMax() / 2
 	m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(m.run, left)
-		defer cancel()
-		d := m.newDialing(l.Peer)
-		addrs := m.reach.addrs(p.route.path, d.node)
-		pause := max(m.cfg.HeartbeatInterval, left/brokenDials)
-		tries := slices.Repeat(addrs, int(left/pause)+1)
-		delays := append(slices.Repeat([]time.Duration{eyeballs.Delay}, max(0, len(addrs)-1)), pause)
-		answer, _, err := d.dialAddrs(ctx, p.route.path, tries, left, delays...)
-		if err != nil {
-			return
-		}
-		answer.Close()
-		if l.Heard() == heard && l.Conn() == c {
+		if m.dialer.probe(m.run, &p, left, m.cfg.HeartbeatInterval) && l.Heard() == heard && l.Conn() == c {
 			l.Break(fmt.Errorf("%w: silent for at least %v, although the node answers a new connection", transport.ErrStalled, (left + time.Since(began)).Round(time.Millisecond)))
 		}
 	})
