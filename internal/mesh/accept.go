@@ -2,6 +2,8 @@ package mesh
 
 import (
 	"context"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -12,6 +14,26 @@ import (
 // chosenByPeer is the reason for the path of a link that the peer has dialed.
 const chosenByPeer = "chosen by the node that dialed"
 
+// relayedProposal is the longest time that a connection through relays waits for the proposal of the peer while the link has another one.
+const relayedProposal = 5 * time.Second
+
+// An acceptor accepts connections, and holds them until a link uses them. It knows the peers by caller alone, and takes no lock of the mesh.
+type acceptor struct {
+	reach         *Reach
+	common        *link.Common
+	log           *slog.Logger
+	run           context.Context // of the mesh
+	wg            *sync.WaitGroup // of the mesh
+	answerTimeout time.Duration
+	// caller returns what the mesh knows of a node. connect makes a link of a connection of the peer in a slot, beside other work. bulk is the path
+	// of the second connection, or nil.
+	caller  func(membership.NodeID) caller
+	connect func(r *route, slot int, bulk *Path)
+
+	conns   *connSet[acceptedKey]       // connections without a link
+	seconds *connSet[membership.NodeID] // second connections, for links to come
+}
+
 // An acceptedKey identifies an accepted connection that has no link yet: a peer has at most one
 // on each path.
 type acceptedKey struct {
@@ -19,123 +41,164 @@ type acceptedKey struct {
 	peer membership.NodeID
 }
 
-// accept accepts connections on a path until the Mesh closes, and refuses those that are not acceptable.
-func (m *Mesh) accept(p *Path) {
+// A caller is the node at the other end of an accepted connection.
+type caller struct {
+	slot    int
+	peer    peer // a copy
+	isPeer  bool // it has a slot, and is not this node
+	closing bool // this node leaves
+	// reportLeaving tells the seed that this node leaves, if a peer has to know why it is refused.
+	reportLeaving func()
+}
+
+// mayLink reports whether the link to the caller may use a connection.
+func (c *caller) mayLink() bool {
+	return c.peer.isSettling() && (!c.closing || c.peer.link.IsNeeded())
+}
+
+// accept accepts connections on a path until the mesh closes, and refuses those that are not acceptable.
+func (a *acceptor) accept(p *Path) {
 	for {
-		c, err := p.Transport.Accept(m.run)
+		conn, err := p.Transport.Accept(a.run)
 		if err != nil {
 			return
 		}
-		m.noteNewest()
-		id, slot, ok := m.acceptable(c)
+		id, _ := membership.ParseNodeID(conn.Peer()) // No peer has the zero ID.
+		r, c := &route{path: p, conn: conn, peer: id}, a.caller(id)
 		switch {
-		case !ok && m.mayDial(slot, id):
-			m.acceptAgain(&route{path: p, conn: c, peer: id}, slot)
-		case ok && !p.Relay && !m.mayConnect(slot, id):
-			c.Close() // The views of both nodes differ.
-		case !ok:
-			m.log.Warn("refused a connection", "path", p.name(), "from", c.RemoteAddr(), "peer", c.Peer())
-			m.answer(&route{path: p, conn: c, peer: id}, m.linkTo(id))
-		case p.Bulk && !m.reach.carries(p, m.peer(slot).node):
-			m.bulk.put(id, c)
-			m.wg.Go(func() { m.acceptAlone(&route{path: p, conn: c, peer: id}, slot) })
+		case !c.isPeer:
+			a.log.Warn("refused a connection", "path", p.name(), "from", conn.RemoteAddr(), "peer", conn.Peer())
+			a.refuse(r, c.peer.link)
+		case !c.mayLink():
+			a.acceptAgain(r, &c)
+		case !p.Relay && !c.peer.expected && !a.reach.mayAccept(id):
+			conn.Close() // The views of both nodes differ.
+		case p.Bulk && !a.reach.carries(p, c.peer.node):
+			a.seconds.put(id, conn)
+			if c.peer.broken != nil {
+				a.wg.Go(func() { a.acceptAlone(r) })
+			}
 		default:
-			m.startAccepting(&route{path: p, conn: c, peer: id}, slot)
+			a.start(r, &c)
 		}
 	}
 }
 
 // acceptAlone accepts a connection for bulk for all lanes if that of the link broke, and the peer has made no other one within acceptingCheck.
-func (m *Mesh) acceptAlone(r *route, slot int) {
-	if m.peer(slot).broken == nil {
-		return
-	}
+func (a *acceptor) acceptAlone(r *route) {
 	select {
 	case <-time.After(acceptingCheck):
-	case <-m.run.Done():
+	case <-a.run.Done():
 		return
 	}
-	if p := m.peer(slot); p.broken != nil && p.isPending() && p.accepting == 0 && m.bulk.remove(r.peer, r.conn) {
-		m.startAccepting(r, slot)
+	if c := a.caller(r.peer); c.peer.broken != nil && c.peer.isPending() && c.peer.accepting == 0 && a.seconds.remove(r.peer, r.conn) {
+		a.start(r, &c)
 	}
 }
-
-// relayedProposal is the longest time that a connection through relays waits for the proposal of the peer while the link has another one.
-const relayedProposal = 5 * time.Second
 
 // acceptAgain handles a connection of a node that may dial, although its link has a connection or this node leaves: both nodes have dialed at
 // the same time, or the peer has lost the connection of the link. The proposal over the new connection says so, and replaces that of the link.
 // This node waits for it for half of the answerTimeout, and for relayedProposal through relays.
-func (m *Mesh) acceptAgain(r *route, slot int) {
-	m.reportRefusal(r)
-	if r.path.Bulk && !m.reach.carries(r.path, m.peer(slot).node) {
-		m.bulk.put(r.peer, r.conn) // beside a connection that may replace that of the link
+//
+// If this node leaves, and closes and refuses a direct connection of a peer, of a neighbor that dials again as well, it tells the seed that it
+// leaves. No relay has carried its goodbye to a new neighbor, which will report this node as lost: the seed would have to remove one of two
+// living nodes. A connection that this node accepted before it closed, and that beginProposal refuses, causes no report: the peer dials again.
+func (a *acceptor) acceptAgain(r *route, c *caller) {
+	if c.reportLeaving != nil && !r.path.Relay && !r.path.Bulk {
+		a.wg.Go(c.reportLeaving)
+	}
+	if r.path.Bulk && !a.reach.carries(r.path, c.peer.node) {
+		a.seconds.put(r.peer, r.conn) // beside a connection that may replace that of the link
 		return
 	}
-	if l := m.peer(slot).link; l == nil || l.IsPending() || l.IsOver() {
-		m.answer(r, l)
+	if l := c.peer.link; l == nil || l.IsPending() || l.IsOver() {
+		a.refuse(r, l)
 		return
 	}
-	r.unproposed = time.AfterFunc(m.proposalTimeout(r), func() { r.conn.Close() })
-	m.startAccepting(r, slot)
+	r.unproposed = time.AfterFunc(a.proposalTimeout(r), func() { r.conn.Close() })
+	a.start(r, c)
 }
 
 // proposalTimeout returns the longest time that a connection which this node does not need waits for the proposal of the peer.
-func (m *Mesh) proposalTimeout(r *route) time.Duration {
+func (a *acceptor) proposalTimeout(r *route) time.Duration {
 	if r.path.Relay {
 		return relayedProposal
 	}
-	return m.cfg.answerTimeout() / 2
+	return a.answerTimeout / 2
 }
 
-// linkTo returns the link to a node, or nil.
-func (m *Mesh) linkTo(id membership.NodeID) *link.Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if slot, ok := m.slotOfLocked(id); ok {
-		return m.peers[slot].link
-	}
-	return nil
-}
-
-// answer reads the proposal of a connection that this node cannot use, and closes it: see [link.Common.Refuse]. l is the link to the peer, or nil.
-func (m *Mesh) answer(r *route, l *link.Link) {
+// refuse reads the proposal of a connection that this node cannot use, and closes it: see [link.Common.Refuse]. l is the link to the peer, or nil.
+func (a *acceptor) refuse(r *route, l *link.Link) {
 	if l != nil && l.IsPending() && !l.IsOver() {
 		r.conn.Close() // The peer will propose another one.
 		return
 	}
-	key := acceptedKey{r.path, r.peer}
-	m.accepted.put(key, r.conn)
-	m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(m.run, m.proposalTimeout(r))
+	a.conns.put(acceptedKey{r.path, r.peer}, r.conn)
+	a.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(a.run, a.proposalTimeout(r))
 		defer cancel()
-		m.common.Refuse(ctx, r.conn, l)
-		m.accepted.remove(key, r.conn)
+		a.common.Refuse(ctx, r.conn, l)
+		a.take(r)
 		r.conn.Close()
 	})
 }
 
-// startAccepting makes a link of an accepted connection beside other work.
-func (m *Mesh) startAccepting(r *route, slot int) {
-	m.accepted.put(acceptedKey{r.path, r.peer}, r.conn) // in the order of acceptance
-	m.countAccepting(slot, r.peer, 1)
-	m.wg.Go(func() {
-		m.acceptLink(r, slot)
-		m.countAccepting(slot, r.peer, -1)
-	})
+// start makes a link of a connection as soon as the peer begins one.
+func (a *acceptor) start(r *route, c *caller) {
+	bulk := a.reach.bulkBeside(r.path, c.peer.node)
+	r.why = chosenByPeer
+	if r.path.isLocal() {
+		r.why = "same host"
+	} else if bulk != nil {
+		r.why += ", without " + bulk.name()
+	}
+	a.conns.put(acceptedKey{r.path, r.peer}, r.conn) // in the order of acceptance
+	a.connect(r, c.slot, bulk)
 }
 
-// reportRefusal tells the seed that this node leaves, if it closes and refuses a direct connection of a peer, of a neighbor that dials again as
-// well. No relay has carried its goodbye to a new neighbor, which will report this node as lost: the seed would have to remove one of two living
-// nodes. A connection that this node accepted before it closed, and that beginProposal refuses, causes no report: the peer dials again.
-func (m *Mesh) reportRefusal(r *route) {
+// take takes the connection of a route for a link, and reports whether it was there: another one may have replaced it.
+func (a *acceptor) take(r *route) bool { return a.conns.remove(acceptedKey{r.path, r.peer}, r.conn) }
+
+// takeSecond waits for the second connection of a route.
+func (a *acceptor) takeSecond(ctx context.Context, r *route, bulk *Path) (transport.Conn, error) {
+	r.bulk, r.why = bulk, chosenByPeer
+	return a.seconds.take(ctx, r.peer)
+}
+
+// close closes the connections without a link.
+func (a *acceptor) close() {
+	a.conns.close()
+	a.seconds.close()
+}
+
+// caller returns what is known of the node at the other end of a connection.
+func (m *Mesh) caller(id membership.NodeID) (c caller) {
+	m.noteNewest()
 	m.mu.Lock()
-	isRefused := m.closing && m.cfg.Relay != nil && !r.path.Relay && !r.path.Bulk
-	report := m.reportLeaving
-	m.mu.Unlock()
-	if isRefused && report != nil {
-		m.wg.Go(report)
+	defer m.mu.Unlock()
+	slot, known := m.slotOfLocked(id)
+	if !known {
+		return c
 	}
+	c = caller{slot: slot, peer: m.peers[slot], isPeer: slot != m.self, closing: m.closing}
+	if m.closing && m.cfg.Relay != nil {
+		c.reportLeaving = m.reportLeaving
+	}
+	return c
+}
+
+// connectAccepted makes a link of an accepted connection beside other work. If the peer closes the connection before it begins a link, it has
+// not failed.
+func (m *Mesh) connectAccepted(r *route, slot int, bulk *Path) {
+	m.countAccepting(slot, r.peer, 1)
+	m.wg.Go(func() {
+		defer m.countAccepting(slot, r.peer, -1)
+		defer m.acceptor.take(r)
+		err := m.connect(m.run, r, slot, r.peer, bulk, func(ctx context.Context) (transport.Conn, error) { return m.acceptor.takeSecond(ctx, r, bulk) })
+		if err != nil {
+			m.log.Debug("no link was made of a connection", m.note(slot), "path", r.path.name(), "err", err)
+		}
+	})
 }
 
 // countAccepting adds n to the number of accepted connections of a node.
@@ -145,39 +208,5 @@ func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
 	if p := &m.peers[slot]; p.node.ID == id {
 		p.accepting += n
 		m.changed.Send()
-	}
-}
-
-// acceptable returns the node at the other end of a connection, and its slot. ok reports
-// whether it may connect: its link is pending.
-func (m *Mesh) acceptable(c transport.Conn) (id membership.NodeID, slot int, ok bool) {
-	id, err := membership.ParseNodeID(c.Peer())
-	if err != nil {
-		return id, 0, false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	slot, ok = m.slotOfLocked(id)
-	ok = ok && slot != m.self && m.peers[slot].isSettling() && (!m.closing || m.peers[slot].link.IsNeeded())
-	return id, slot, ok
-}
-
-// acceptLink makes a link of an accepted connection as soon as the peer begins one. If the peer
-// closes the connection before that, it has not failed.
-func (m *Mesh) acceptLink(r *route, slot int) {
-	defer m.accepted.remove(acceptedKey{r.path, r.peer}, r.conn)
-	bulk := m.reach.bulkBeside(r.path, m.peer(slot).node)
-	r.why = chosenByPeer
-	if r.path.isLocal() {
-		r.why = "same host"
-	} else if bulk != nil {
-		r.why += ", without " + bulk.name()
-	}
-	err := m.connect(m.run, r, slot, r.peer, bulk, func(ctx context.Context) (transport.Conn, error) {
-		r.bulk, r.why = bulk, chosenByPeer
-		return m.bulk.take(ctx, r.peer)
-	})
-	if err != nil {
-		m.log.Debug("no link was made of a connection", m.note(slot), "path", r.path.name(), "err", err)
 	}
 }

@@ -123,8 +123,7 @@ func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.C
 	}
 	ends.Wait()
 	m.stop()
-	m.accepted.close()
-	m.bulk.close()
+	m.acceptor.close()
 	for _, p := range paths {
 		m.closeErr = errors.Join(m.closeErr, p.Transport.Close())
 	}

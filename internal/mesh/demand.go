@@ -282,7 +282,7 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, id membership.No
 			if err := m.beginProposal(ctx, r, slot, l); err != nil {
 				return err
 			}
-			if !m.accepted.remove(acceptedKey{r.path, r.peer}, r.conn) {
+			if !m.acceptor.take(r) {
 				return errReplaced
 			}
 			return nil
@@ -450,10 +450,4 @@ func (m *Mesh) leaveUnlinked(slot int, e event) {
 		m.apply(e)
 		gone.Abort()
 	}
-}
-
-// mayDial reports whether a node may dial this one on demand.
-func (m *Mesh) mayDial(slot int, id membership.NodeID) bool {
-	p := m.peer(slot)
-	return slot != m.self && p.node.ID == id
 }

@@ -24,7 +24,7 @@ func (m *Mesh) form(ctx context.Context) error {
 		return err
 	}
 	for i := range m.cfg.Paths {
-		m.wg.Go(func() { m.accept(&m.cfg.Paths[i]) })
+		m.wg.Go(func() { m.acceptor.accept(&m.cfg.Paths[i]) })
 	}
 	m.wg.Go(m.dialWanted)
 	dialing, waiting, cancel := splitDeadline(ctx)

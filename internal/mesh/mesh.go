@@ -114,14 +114,15 @@ type Config struct {
 // changes from view to view. In the first view the slots are the ranks; nodes that are expected
 // later get the next free slots.
 type Mesh struct {
-	cfg    Config
-	self   int // the slot of this node
-	reach  *Reach
-	dialer *dialer
-	engine *engine.Engine
-	idle   link.IdleTimer
-	common *link.Common // of the links
-	log    *slog.Logger
+	cfg      Config
+	self     int // the slot of this node
+	reach    *Reach
+	dialer   *dialer
+	acceptor *acceptor
+	engine   *engine.Engine
+	idle     link.IdleTimer
+	common   *link.Common // of the links
+	log      *slog.Logger
 
 	run  context.Context // ends with Close and Abort
 	stop context.CancelFunc
@@ -162,11 +163,9 @@ type Mesh struct {
 
 	watching *watchSlots // of view; nil until it is needed
 
-	required []int                       // slots of the first view; see requiredSlots
-	dials    *dialLimit                  // of the dials of Form
-	wanted   wanted                      // peers that links on demand need
-	accepted *connSet[acceptedKey]       // connections without a link
-	bulk     *connSet[membership.NodeID] // second connections, for links to come
+	required []int      // slots of the first view; see requiredSlots
+	dials    *dialLimit // of the dials of Form
+	wanted   wanted     // peers that links on demand need
 
 	closed   chan struct{} // closed when Close or Abort is done
 	closeErr error
@@ -214,7 +213,6 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m := &Mesh{
 		cfg: cfg, self: self, reach: newReach(&cfg), log: cfg.Log, view: cfg.View,
 		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
-		accepted: newConnSet[acceptedKey](), bulk: newConnSet[membership.NodeID](),
 	}
 	m.dialer = newDialer(&cfg, m.reach)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.HasRelay(), Log: cfg.Log})
@@ -228,6 +226,10 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m.reach.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
 	m.run, m.stop = context.WithCancel(context.Background())
+	m.acceptor = &acceptor{
+		reach: m.reach, common: m.common, log: m.log, run: m.run, wg: &m.wg, answerTimeout: cfg.answerTimeout(), caller: m.caller, connect: m.connectAccepted,
+		conns: newConnSet[acceptedKey](), seconds: newConnSet[membership.NodeID](),
+	}
 	m.reroute()
 	if err := m.form(ctx); err != nil {
 		m.Abort()

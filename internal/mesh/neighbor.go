@@ -60,12 +60,6 @@ func (m *Mesh) logTopology(level slog.Level, n int) {
 	}
 }
 
-// mayConnect reports whether the node in a slot may connect to this one without a relay. It may have adopted the newest view before this node, or
-// be joining the world.
-func (m *Mesh) mayConnect(slot int, id membership.NodeID) bool {
-	return m.reach.isNear(id) || m.peer(slot).expected || m.reach.neighborsIn(m.newest()).has(id)
-}
-
 // isNotNeighbor reports whether a link has ended since there is no way to the peer.
 func isNotNeighbor(err error) bool {
 	_, is := errors.AsType[*NotNeighborError](err)

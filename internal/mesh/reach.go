@@ -22,6 +22,7 @@ type Reach struct {
 	seed     string // see Config.Seed
 	paths    []Path // in the order of preference
 	topology topology.Topology
+	newest   func() membership.View // the newest view of the seed if it knows one
 	near     atomic.Pointer[nearNodes]
 }
 
@@ -33,7 +34,10 @@ type nearNodes struct {
 
 // newReach returns the Reach of a node. The node has no neighbors before setNear.
 func newReach(cfg *Config) *Reach {
-	r := &Reach{self: cfg.Self, seed: cfg.Seed, paths: cfg.Paths, topology: cfg.Topology}
+	r := &Reach{self: cfg.Self, seed: cfg.Seed, paths: cfg.Paths, topology: cfg.Topology, newest: cfg.Newest}
+	if r.newest == nil {
+		r.newest = func() membership.View { return membership.View{} }
+	}
 	if rank, in := cfg.View.Rank(cfg.Self); in {
 		r.host = cfg.View.Nodes[rank].Host
 	}
@@ -87,6 +91,12 @@ func (r *Reach) setNear(near neighbors) {
 // isNear reports whether this node may connect to a node without a relay: in the adopted view or, if there is a relay, in
 // the newest one.
 func (r *Reach) isNear(id membership.NodeID) bool { return r.near.Load().has(id) }
+
+// mayAccept reports whether a node may connect to this one without a relay, in the adopted or in the newest view:
+// the node may have adopted a view before this one.
+func (r *Reach) mayAccept(id membership.NodeID) bool {
+	return r.isNear(id) || r.neighborsIn(r.newest()).has(id)
+}
 
 var errNear = errors.New("mesh: the node has become a neighbor, and is dialed without relays")
 

@@ -220,7 +220,7 @@ func (m *Mesh) noteNewest() {
 // updateNear adds the neighbors in the newest view to those of the adopted one, and computes the routes again if the view is
 // news: relays heal the paths of the adopted view without waiting for the program.
 func (m *Mesh) updateNear() {
-	newest := m.newest()
+	newest := m.reach.newest()
 	m.mu.Lock()
 	near := m.reach.neighborsIn(m.relayViewLocked())
 	isNews := newest.Epoch > m.view.Epoch && newest.Epoch > m.routed

@@ -123,7 +123,7 @@ func (m *Mesh) reroute() {
 	if m.cfg.Relay == nil {
 		return
 	}
-	newest := m.newest()
+	newest := m.reach.newest()
 	m.mu.Lock()
 	var tables []*relayTable
 	for _, v := range []membership.View{newest, m.relayViewLocked(), m.before} {
@@ -163,14 +163,6 @@ func (m *Mesh) reroute() {
 			}
 		}
 	}
-}
-
-// newest returns the newest view of the seed if it knows one.
-func (m *Mesh) newest() (v membership.View) {
-	if m.cfg.Newest != nil {
-		v = m.cfg.Newest()
-	}
-	return v
 }
 
 func (m *Mesh) relayTableLocked(v membership.View) *relayTable {

@@ -36,7 +36,7 @@ func (m *Mesh) WatchesAmong(v membership.View, ranks []int) func(rank int) []int
 // Watches reports whether this node watches the named peer or is watched by it, in the adopted or in the newest view. Each node may have
 // adopted a view before the other. A node that is not in the view counts as watched.
 func (m *Mesh) Watches(peer string) bool {
-	newest, graph := m.newest(), m.watchGraph()
+	newest, graph := m.reach.newest(), m.watchGraph()
 	m.mu.Lock()
 	v := m.view
 	m.mu.Unlock()
@@ -236,7 +236,7 @@ func (w *watcher) isStarved(l *link.Link, h *heartbeat, now time.Time) bool {
 // this node may be lost. If it were not watched, operations could wait for it for ever. Other peers are looked at
 // only if the topology is sparse or the seed has a newer view.
 func (m *Mesh) watchedLinks() (links []*link.Link) {
-	newest := m.newest()
+	newest := m.reach.newest()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	watched, isNewer := m.watchSlotsLocked().watched, newest.Epoch > m.view.Epoch
