@@ -170,10 +170,7 @@ func (a *attachment) detach() bool {
 	if !may {
 		return false
 	}
-	again, keep := l.common.detached(l, err)
-	if !keep {
-		return false
-	}
+	memory, purpose := l.MemorySharer(), l.Purpose()
 	x.bulk.detach()
 	x.grants.detach()
 	l.fast.Store(false)
@@ -186,9 +183,10 @@ func (a *attachment) detach() bool {
 	l.settled, l.broke = nil, err
 	x.session.End()
 	l.purpose.Store(uint32(NoPurpose))
+	l.common.detached(l, memory, purpose, err) // before another goroutine can need the next connection
 	l.attached.Store(nil)
 	l.ending.Unlock()
-	l.renew(again)
+	l.renew()
 	return true
 }
 

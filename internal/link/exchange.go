@@ -15,12 +15,12 @@ type Common struct {
 	handler     Handler
 	log         *slog.Logger
 	idle        *IdleTimer
-	detached    func(*Link, error) (Purpose, bool) // Config.Detached
-	need        func(*Link)                        // see NewPending; may be nil
-	disconnects bool                               // Config.Disconnects
-	buffers     lane.Buffers                       // for all lanes
-	process     uint64                             // names the process in names of links
-	numbers     atomic.Uint64                      // the last of wire.Resume: that of links that replace others is larger
+	detached    func(*Link, transport.MemorySharer, Purpose, error) // Config.Detached
+	need        func(*Link)                                         // see NewPending; may be nil
+	disconnects bool                                                // Config.Disconnects
+	buffers     lane.Buffers                                        // for all lanes
+	process     uint64                                              // names the process in names of links
+	numbers     atomic.Uint64                                       // the last of wire.Resume: that of links that replace others is larger
 }
 
 // NewCommon returns a Common with the fields IdleTimer, Detached, Disconnects and Log of cfg. See [Common.NewPending] for need.

@@ -265,7 +265,7 @@ func TestHostileResume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, pended := newHandler(), make(chan struct{}, 1)
-			l := newPending(h, Config{Detached: func(*Link, error) (Purpose, bool) { pended <- struct{}{}; return NoPurpose, true }}, func() {})
+			l := newPending(h, Config{Detached: func(*Link, transport.MemorySharer, Purpose, error) { pended <- struct{}{} }}, func() {})
 			t.Cleanup(l.Abort)
 			l.exchange().data.post((&wire.Offer{}).Append)
 			l.Deliver(&Transfer{Grant: 1, Data: make([]byte, 10), Owner: ignore{}})
@@ -324,7 +324,7 @@ func TestFinishedTwice(t *testing.T) {
 // TestNumberFromTheFuture: a peer that has begun a connection with the largest number gets no other one. Its link waits, and keeps its frames.
 func TestNumberFromTheFuture(t *testing.T) {
 	h, pended := newHandler(), make(chan struct{}, 1)
-	l := newPending(h, Config{Detached: func(*Link, error) (Purpose, bool) { pended <- struct{}{}; return NoPurpose, true }}, func() {})
+	l := newPending(h, Config{Detached: func(*Link, transport.MemorySharer, Purpose, error) { pended <- struct{}{} }}, func() {})
 	t.Cleanup(l.Abort)
 	self := wire.LinkID{Process: 1, Link: 1}
 	first, peer := conns(t)

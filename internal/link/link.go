@@ -130,12 +130,12 @@ type Config struct {
 	// connection: 1 by default, at most wire.BulkPipesMax. On the first
 	// connection it has one.
 	BulkPipes int
-	// Detached, if not nil, is called after the connection of a link has ended: it broke
-	// for the reason err, or err is nil and both sides have closed it by [Link.CloseIdle] or [Link.Disconnect]. If Detached
-	// returns true, the link is pending again and keeps its credit, its grants and the frames that wait,
-	// and needs a connection for the reason again unless that is NoPurpose. Otherwise the link
-	// ends. Detached must not block, and is not called after Close or Abort.
-	Detached func(l *Link, err error) (again Purpose, keep bool)
+	// Detached, if not nil, is called when a link becomes pending again, since its connection has ended: it broke
+	// for the reason err, or err is nil and both sides have closed it by [Link.CloseIdle] or [Link.Disconnect]. The link keeps
+	// its credit, its grants and the frames that wait. If these need a connection, NewCommon's function need is called behind Detached.
+	// memory and purpose are those of the connection. Detached holds a lock of the link, whose methods it must not call, nor block. It is not called
+	// after Close or Abort. Without Detached a link ends with its connection.
+	Detached func(l *Link, memory transport.MemorySharer, purpose Purpose, err error)
 	// Relay, if not nil, gets the pipes for relay frames of this node and of the peer, behind their preambles,
 	// when both are open. It owns the pipes, which end with the connection, and may block until the link
 	// ends, on a goroutine of the link. Both nodes have

@@ -93,7 +93,7 @@ func newKeptPair(t *testing.T) *gatedPair {
 // newPendingPair returns links of newKeptPair without a connection.
 func newPendingPair(t *testing.T) *gatedPair {
 	p := &gatedPair{ha: newHandler(), hb: newHandler(), detached: make(chan error, 8)}
-	keep := func(_ *Link, err error) (Purpose, bool) { p.detached <- err; return NoPurpose, true }
+	keep := func(_ *Link, _ transport.MemorySharer, _ Purpose, err error) { p.detached <- err }
 	for h, l := range map[*handler]**Link{p.ha: &p.a, p.hb: &p.b} {
 		*l = newPending(h, Config{Detached: keep}, func() {})
 		t.Cleanup((*l).Abort)

@@ -51,11 +51,10 @@ func (l *Link) Need(p Purpose) {
 	}
 }
 
-// renew lets a link that has become pending again connect for the reason again, or because frames or
-// goroutines of this node wait.
-func (l *Link) renew(again Purpose) {
+// renew lets a link that has become pending again connect because frames or goroutines of this node wait.
+func (l *Link) renew() {
 	x := l.exchange()
-	p := cmp.Or(again, x.data.needs(), x.control.needs())
+	p := cmp.Or(x.data.needs(), x.control.needs())
 	if p == NoPurpose && (l.waiters.Load() > 0 || !x.bulk.isIdle()) {
 		p = Waiting
 	}

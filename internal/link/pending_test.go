@@ -361,7 +361,7 @@ func TestDetach(t *testing.T) {
 		got <- m.Tag
 	}
 	detached := make(chan error, 8)
-	cfg := Config{Detached: func(_ *Link, err error) (Purpose, bool) { detached <- err; return NoPurpose, true }}
+	cfg := Config{Detached: func(_ *Link, _ transport.MemorySharer, _ Purpose, err error) { detached <- err }}
 	needs := make(chan struct{}, 8)
 	a := newPending(ha, cfg, func() { needs <- struct{}{} })
 	b = newPending(hb, cfg, func() {})

@@ -404,7 +404,7 @@ func newBreaking(t *testing.T) *breaking {
 	}
 	ha, hb := newHandler(), newHandler()
 	ha.offerGrant = func(g wire.OfferGrant) { p.grants <- g.Grant }
-	keep := func(*Link, error) (Purpose, bool) { p.detached <- struct{}{}; return NoPurpose, true }
+	keep := func(*Link, transport.MemorySharer, Purpose, error) { p.detached <- struct{}{} }
 	for h, l := range map[*handler]**Link{ha: &p.a, hb: &p.b} {
 		*l = newPending(h, Config{Detached: keep}, func() {})
 		t.Cleanup((*l).Abort)

@@ -74,9 +74,7 @@ func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID, quiesced 
 
 // LeaveWorld says that this node will not be in the next view: other nodes close their links to it, which is no failure.
 func (m *Mesh) LeaveWorld() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.out = true
+	m.loop.ask(func() { m.out = true })
 }
 
 // Adopt replaces the view by a later one. It blocks until connections of new nodes of v that this node
@@ -98,13 +96,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	m.applying.Lock()
-	defer m.applying.Unlock()
-	m.mu.Lock()
-	pass := m.adoptLocked(v)
-	m.mu.Unlock()
-	m.carryOut(pass)
-	m.reroute()
+	m.loop.perform(func() func() { return inOrder(m.passLocked(m.adoptLocked(v)), m.reroute) })
 	m.linkNeighbors()
 	m.logTopology(slog.LevelInfo, v.Size())
 	return nil

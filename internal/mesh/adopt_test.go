@@ -157,7 +157,9 @@ func TestLinksAreReleased(t *testing.T) {
 		early, late := weak.Make(w.linkOf(0, 3)), weak.Make(w.linkOf(0, 2))
 		w.meshes[3].Abort()
 		w.meshes[3] = nil
-		m.apply(event{slot: 2, id: idOf(2), kind: membership.ReportedLost, err: &reportedError{by: 1, text: "it is silent"}})
+		m.loop.perform(func() func() {
+			return m.decideOnLocked(event{slot: 2, id: idOf(2), kind: membership.ReportedLost, err: &reportedError{by: 1, text: "it is silent"}})
+		})
 		time.Sleep(time.Second)
 		w.network.Crash(w.host(2))
 		time.Sleep(time.Minute)

@@ -122,12 +122,14 @@ func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.C
 		}
 	}
 	ends.Wait()
+	m.loop.settle()
 	m.stop()
 	m.acceptor.close()
 	for _, p := range paths {
 		m.closeErr = errors.Join(m.closeErr, p.Transport.Close())
 	}
 	m.wg.Wait()
+	m.loop.end()
 	close(m.closed)
 	return m.closeErr
 }
@@ -135,22 +137,21 @@ func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.C
 // closeLinks returns the current links, each with the effects of closing. It waits until the
 // current decision has been carried out, so that no goodbye arrives before its reason.
 func (m *Mesh) closeLinks() map[*link.Link]membership.PeerEffects {
-	m.applying.Lock()
-	defer m.applying.Unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	links := make(map[*link.Link]membership.PeerEffects)
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		var effects membership.PeerEffects
-		p.left = p.hasStopped()
-		p.state, effects = p.state.Next(membership.SelfClosing)
-		if p.link != nil {
-			links[p.link] = effects
+	m.loop.perform(func() func() {
+		for slot := range m.peers {
+			p := &m.peers[slot]
+			var effects membership.PeerEffects
+			p.left = p.hasStopped()
+			p.state, effects = p.state.Next(membership.SelfClosing)
+			if p.link != nil {
+				links[p.link] = effects
+			}
 		}
-	}
-	if m.loop != nil {
-		links[m.loop] = membership.SayGoodbye
-	}
+		if m.back != nil {
+			links[m.back] = membership.SayGoodbye
+		}
+		return nil
+	})
 	return links
 }

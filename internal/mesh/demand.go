@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -73,53 +72,23 @@ func (p *peer) isSettling() bool {
 
 func (p *peer) isPending() bool { return p.link != nil && p.link.IsPending() }
 
-// wanted is the queue of the slots with pending links that need a connection.
-type wanted struct {
-	wake chan struct{}
-
-	mu    sync.Mutex
-	slots []int
+// linkNeeded dials the peer of a pending link.
+func (m *Mesh) linkNeeded(l *link.Link) {
+	m.loop.post(func() func() {
+		if m.run.Err() == nil && m.peers[l.Peer].link == l {
+			limit := m.demandLimitLocked()
+			m.wg.Go(func() { m.dialOnDemand(l.Peer, limit) })
+		}
+		return nil
+	})
 }
 
-func (w *wanted) init() { w.wake = make(chan struct{}, 1) }
-
-func (w *wanted) add(slot int) {
-	w.mu.Lock()
-	w.slots = append(w.slots, slot)
-	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
+// demandLimitLocked returns the limit of the dials on demand in the adopted view.
+func (m *Mesh) demandLimitLocked() *dialLimit {
+	if m.onDemand == nil || m.onDemandIn != m.view.Epoch {
+		m.onDemand, m.onDemandIn = newDialLimit(demandDialsMax, m.view, m.reach.host, runtime.NumCPU(), m.cfg.Paths), m.view.Epoch
 	}
-}
-
-func (w *wanted) take() (slots []int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	slots, w.slots = w.slots, nil
-	return slots
-}
-
-// dialWanted dials the peers in the queue of wanted slots, until the Mesh closes.
-func (m *Mesh) dialWanted() {
-	var limit *dialLimit
-	for epoch := uint64(0); ; {
-		select {
-		case <-m.run.Done():
-			return
-		case <-m.wanted.wake:
-		}
-		m.mu.Lock()
-		v := m.view
-		m.mu.Unlock()
-		if limit == nil || v.Epoch != epoch {
-			limit, epoch = newDialLimit(demandDialsMax, v, m.reach.host, runtime.NumCPU(), m.cfg.Paths), v.Epoch
-		}
-		current := limit
-		for _, slot := range m.wanted.take() {
-			m.wg.Go(func() { m.dialOnDemand(slot, current) })
-		}
-	}
+	return m.onDemand
 }
 
 // LinksOnDemand reports whether this node links itself to others only when something needs it, apart from watches: see Config.OnDemand.
@@ -416,22 +385,27 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 // node, the goodbye arrives there, after everything else that the node has sent. The node may have
 // accepted a proposal of this node that still waits for the answer: then the proposal decides.
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
-	m.mu.Lock()
+	m.loop.post(func() func() { return m.peerGoneLocked(l, f) })
+}
+
+func (m *Mesh) peerGoneLocked(l *link.Link, f wire.Gone) (effects func()) {
 	slot, ok := m.slotOfLocked(f.Node)
-	isNews := ok && slot != m.self && m.peers[l.Peer].link == l && !m.peers[slot].expected && !m.peers[slot].state.IsGone()
-	isPending, isRelayed, closing := ok && m.peers[slot].isPending(), ok && m.peers[slot].isRelayed(), m.closing
-	// The goodbye over relays, or TypeLeaving, came before.
-	hasDelivered := ok && m.peers[slot].state == membership.PeerLeft
-	m.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	p := &m.peers[slot]
 	e := event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l}
 	switch {
-	case ok && (closing || hasDelivered):
-		m.noteGone(slot, l)
-	case isNews && isPending:
+	case m.closing || p.state == membership.PeerLeft: // The goodbye over relays, or TypeLeaving, came before.
+		return m.noteGoneLocked(slot, l)
+	case slot == m.self || m.peers[l.Peer].link != l || p.expected || p.state.IsGone():
+	case p.isPending():
 		m.wg.Go(func() { m.leaveUnlinked(slot, e) })
-	case isNews && isRelayed:
-		m.wg.Go(func() { m.leaveRelayed(slot, e) })
+	case p.isRelayed():
+		relayed := p.link
+		m.wg.Go(func() { m.leaveRelayed(relayed, e) })
 	}
+	return nil
 }
 
 // leaveUnlinked applies the report that a node has left, unless a proposal gives its link a connection.
@@ -439,15 +413,17 @@ func (m *Mesh) leaveUnlinked(slot int, e event) {
 	ctx, cancel := context.WithTimeout(m.run, goneMax)
 	defer cancel()
 	_ = m.awaitLinks(ctx, func(other int, p *peer) bool { return other == slot && p.isPending() && p.proposal != nil }, nil)
-	m.mu.Lock()
-	p := &m.peers[slot]
-	gone, isPending := p.link, p.node.ID == e.id && p.isPending()
-	if isPending {
+	var gone *link.Link
+	m.loop.perform(func() func() {
+		p := &m.peers[slot]
+		if p.node.ID != e.id || !p.isPending() {
+			return nil
+		}
+		gone = p.link
 		m.noteEndLocked(gone)
-	}
-	m.mu.Unlock()
-	if isPending {
-		m.apply(e)
+		return m.decideOnLocked(e)
+	})
+	if gone != nil {
 		gone.Abort()
 	}
 }

@@ -207,7 +207,9 @@ func TestEventOfForgottenNode(t *testing.T) {
 		w.newcomers(1)
 		m := w.meshes[0]
 		before := m.peer(1)
-		m.apply(event{slot: 1, id: idOf(2), kind: membership.LinkLost, err: transport.ErrPeerGone})
+		m.loop.perform(func() func() {
+			return m.decideOnLocked(event{slot: 1, id: idOf(2), kind: membership.LinkLost, err: transport.ErrPeerGone})
+		})
 		if after := m.peer(1); after.state != before.state || after.link != before.link {
 			t.Errorf("state %v, want %v", after.state, before.state)
 		}

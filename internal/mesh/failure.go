@@ -29,20 +29,26 @@ func lossEvent(err error) membership.PeerEvent {
 // linkEnded handles the end of a link: a goodbye, or a loss for the reason err. It ignores
 // links outside slots. A loss before the peer is in a view is no failure: the link leaves its slot and is made again.
 func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
+	m.loop.post(func() func() { return m.linkEndedLocked(l, kind, err) })
+}
+
+func (m *Mesh) linkEndedLocked(l *link.Link, kind membership.PeerEvent, err error) (effects func()) {
 	goodbye, slot := kind == membership.Goodbye, l.Peer
-	m.mu.Lock()
 	p := &m.peers[slot]
-	id, inUse, early := p.node.ID, p.link == l || m.loop == l, p.expected
+	id, inUse, early := p.node.ID, p.link == l || m.back == l, p.expected
+	if !inUse {
+		return nil
+	}
 	isRedialed := p.broken != nil && p.brokenDirect && m.reach.isNear(id) // without relays
 	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
 	// The relays may have ended, not the peer. Its neighbors watch it.
 	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
-	if inUse && p.expected { // The node makes the next link.
+	if p.expected { // The node makes the next link.
 		p.broken = nil
 	}
 	isOut := m.out && !goodbye // The others close their links, and no longer know connections that have been closed.
+	reroutes := m.unrelayLocked(l)
 	switch {
-	case !inUse:
 	case goodbye && slot != m.self:
 		p.processEnded = hasLeft
 	case !goodbye:
@@ -53,34 +59,44 @@ func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 			m.addPendingLocked(slot)
 		}
 	}
-	m.mu.Unlock()
-	if inUse {
-		m.unrelay(l)
-	}
-	if inUse && !early && isClosing && isNear { // A node that says goodbye over relays still relays.
-		m.noteEndOfNeighbor(slot, l, goodbye)
+	all := []func(){reroutes}
+	if !early && isClosing && isNear { // A node that says goodbye over relays still relays.
+		all = append(all, m.noteEndOfNeighborLocked(slot, l, goodbye))
 	}
 	if isNotNeighbor(err) || isCutOff || isOut {
 		kind = membership.NoRoute
 	}
 	switch {
-	case !inUse:
 	case early && !goodbye:
-		m.engine.Forget(l)
-		m.reportLink(slot)
+		all = append(all, func() { m.engine.Forget(l) }, m.linkReportLocked(slot))
 		if slot < m.self && m.cfg.Lost != nil { // Both nodes are joining, and this one has dialed.
-			m.cfg.Lost(id, err) // If they get no new link, the seed can admit only one of them.
+			all = append(all, func() { m.cfg.Lost(id, err) }) // If they get no new link, the seed can admit only one of them.
 		}
 	case goodbye && slot == m.self:
-		m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true})
+		all = append(all, func() { m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true}) })
 	default:
-		m.apply(event{slot: slot, id: id, kind: kind, err: err, from: l})
+		all = append(all, m.decideOnLocked(event{slot: slot, id: id, kind: kind, err: err, from: l}))
+	}
+	return inOrder(all...)
+}
+
+// inOrder returns a function that calls all others, except those that are nil.
+func inOrder(all ...func()) func() {
+	return func() {
+		for _, f := range all {
+			if f != nil {
+				f()
+			}
+		}
 	}
 }
 
 // peerReported handles the report of a peer that a node has lost its link to another node.
 func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
-	m.mu.Lock()
+	m.loop.post(func() func() { return m.peerReportedLocked(l, f, text) })
+}
+
+func (m *Mesh) peerReportedLocked(l *link.Link, f wire.Failed, text string) (effects func()) {
 	sender := &m.peers[l.Peer]
 	slot, ok := m.slotOfLocked(membership.NodeID(f.Node))
 	by, known := m.slotOfLocked(membership.NodeID(f.By))
@@ -91,8 +107,7 @@ func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 		m.peers[slot].loss.noteOutlivedLocked(sender.node.ID) // The report may be an answer to that of this node.
 	}
 	if !ok || by == m.self || sender.expected || m.peers[slot].expected || sender.link != nil && sender.link != l {
-		m.mu.Unlock()
-		return // The node or the reporter is not in the view, or the link was replaced.
+		return nil // The node or the reporter is not in the view, or the link was replaced.
 	}
 	report := membership.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: slot == m.self}
 	kind := report.Event(m.view.Epoch)
@@ -103,9 +118,7 @@ func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 	case m.peers[slot].state == membership.PeerLeft:
 		err.left = true
 	}
-	id := m.peers[slot].node.ID
-	m.mu.Unlock()
-	m.apply(event{slot: slot, id: id, kind: kind, err: err, from: l, report: f})
+	return m.decideOnLocked(event{slot: slot, id: m.peers[slot].node.ID, kind: kind, err: err, from: l, report: f})
 }
 
 // A reportedError is the reason of a failure that another node has noticed.
@@ -162,17 +175,32 @@ type decision struct {
 	effects membership.PeerEffects
 	// tellGone says that the neighbors in the graph of watches are told that the peer has left.
 	tellGone bool
+	drops    *link.Link // ends, unless it is nil
+	level    slog.Level // of the log line about a failure
 }
 
-// apply decides on an event and carries the decision out. It blocks while another decision is
-// carried out.
-func (m *Mesh) apply(e event) {
-	m.applying.Lock()
-	defer m.applying.Unlock()
-	m.mu.Lock()
-	pass := m.decideLocked(nil, e)
-	m.mu.Unlock()
-	m.carryOut(pass)
+// decideOnLocked decides on an event, and returns the function that carries the decision out.
+func (m *Mesh) decideOnLocked(e event) (effects func()) { return m.passLocked(m.decideLocked(nil, e)) }
+
+// passLocked returns the function that carries out the decisions of a pass. Links that the pass drops leave their slots at once.
+func (m *Mesh) passLocked(pass []decision) (effects func()) {
+	if len(pass) == 0 {
+		return nil
+	}
+	var gone []membership.NodeID
+	for i := range pass {
+		d := &pass[i]
+		if m.hasEndedLocked(d.slot, d.id) {
+			gone = append(gone, d.id)
+		}
+		if d.effects.Has(membership.DropLink) {
+			d.drops = m.takeLinkLocked(d.slot)
+		}
+		if d.effects.Has(membership.NotifyFailed) {
+			d.level = m.failureLevelLocked()
+		}
+	}
+	return func() { m.carryOut(pass, gone) }
 }
 
 // decideLocked changes the state of a peer and appends the decision to pass. It ignores the
@@ -238,8 +266,8 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 // the log and the program. The other nodes learn of it before operations of this node end: a
 // program may close its node as soon as a call has failed, and if its goodbye arrived before
 // the reason, the others would blame this node. The engine is called once. Links are closed
-// last, when they are unused. Nothing here blocks. The caller holds m.applying.
-func (m *Mesh) carryOut(pass []decision) {
+// last, when they are unused. Nothing here blocks. The relay learns the nodes that have gone.
+func (m *Mesh) carryOut(pass []decision, gone []membership.NodeID) {
 	for i := range pass {
 		m.notify(&pass[i])
 	}
@@ -255,13 +283,11 @@ func (m *Mesh) carryOut(pass []decision) {
 		changes = append(changes, d.change())
 	}
 	m.engine.PeerChanged(changes...)
-	m.relayPass(pass)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.relayPass(gone)
 	for _, d := range pass {
 		switch {
-		case d.effects.Has(membership.DropLink):
-			m.dropLinkLocked(d.slot)
+		case d.drops != nil:
+			m.discardLater(d.drops)
 		case d.kind == membership.ReportedClosed && d.link != nil && m.reach.canDial(d.id):
 			d.link.Need(link.Report) // Its end, or a goodbye, decides whether a suspected peer has failed.
 		}
@@ -285,7 +311,7 @@ func (m *Mesh) notify(d *decision) {
 	}
 	switch {
 	case d.effects.Has(membership.NotifyFailed):
-		m.log.Log(context.Background(), m.failureLevel(), "a node has failed", node, "reason", d.err)
+		m.log.Log(context.Background(), d.level, "a node has failed", node, "reason", d.err)
 	case d.effects.Has(membership.NotifyLost):
 		m.log.Warn("a node that has left counts as failed", node, "reason", d.err)
 	default:
@@ -296,10 +322,8 @@ func (m *Mesh) notify(d *decision) {
 	}
 }
 
-// failureLevel is Error once in a view: other nodes often fail with the first one, and errors name all suspects. The caller holds m.applying.
-func (m *Mesh) failureLevel() slog.Level {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// failureLevelLocked is Error once in a view: other nodes often fail with the first one, and errors name all suspects.
+func (m *Mesh) failureLevelLocked() slog.Level {
 	if m.failedIn == m.view.Epoch+1 {
 		return slog.LevelInfo
 	}

@@ -26,7 +26,6 @@ func (m *Mesh) form(ctx context.Context) error {
 	for i := range m.cfg.Paths {
 		m.wg.Go(func() { m.acceptor.accept(&m.cfg.Paths[i]) })
 	}
-	m.wg.Go(m.dialWanted)
 	dialing, waiting, cancel := splitDeadline(ctx)
 	errs := make(chan error, m.self)
 	dials := m.dialAll(dialing, m.isDialed, func(_ int, err error) { errs <- err })
@@ -42,6 +41,7 @@ func (m *Mesh) form(ctx context.Context) error {
 	}
 	m.dialJoining(dialing)
 	m.expectJoining()
+	m.loop.settle()
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (m *Mesh) linkSelf(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	l, loop := m.peers[m.self].link, m.common.NewPending(m.self)
-	m.loop = loop
+	m.back = loop
 	m.mu.Unlock()
 	accepted := make(chan error, 1)
 	go func() { accepted <- loop.Accept(ctx, in, link.Config{}, func() error { return nil }) }()
@@ -155,9 +155,7 @@ func (m *Mesh) dialJoining(ctx context.Context) {
 func (m *Mesh) expectJoining() {
 	for slot := range m.cfg.View.Size() {
 		if slot != m.self && !m.isMember(slot) {
-			m.mu.Lock()
-			m.peers[slot].expected = true
-			m.mu.Unlock()
+			m.loop.ask(func() { m.peers[slot].expected = true })
 			m.reportLink(slot)
 		}
 	}

@@ -16,13 +16,15 @@ const relayQuiet = 100 * time.Millisecond
 
 // announceDelivered tells the neighbors that this node leaves and that its peers have read all of its data.
 func (m *Mesh) announceDelivered() {
-	m.mu.Lock()
-	m.peers[m.self].delivered = true
-	others := m.relayingLocked(nil)
-	m.mu.Unlock()
-	for _, l := range others {
-		l.Leaving(wire.Leaving{Node: m.cfg.Self})
-	}
+	m.loop.perform(func() func() {
+		m.peers[m.self].delivered = true
+		others := m.relayingLocked(nil)
+		return func() {
+			for _, l := range others {
+				l.Leaving(wire.Leaving{Node: m.cfg.Self})
+			}
+		}
+	})
 }
 
 // relayingLocked returns the links that the relay uses, except one.
@@ -33,90 +35,71 @@ func (m *Mesh) relayingLocked(except *link.Link) []*link.Link {
 // peerLeaving handles the report that a node leaves and only relays from now on, and passes it on. This node will get no frame of it, so
 // an operation that waits for one ends. A link that has a connection gets the goodbye of the node instead.
 func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
-	m.passing.Lock()
-	defer m.passing.Unlock()
-	m.mu.Lock()
+	m.loop.post(func() func() { return m.peerLeavingLocked(l, f) })
+}
+
+func (m *Mesh) peerLeavingLocked(l *link.Link, f wire.Leaving) (effects func()) {
 	slot, ok := m.slotOfLocked(f.Node)
-	isNews := m.cfg.Relay != nil && ok && slot != m.self && !m.peers[slot].delivered && m.peers[l.Peer].link == l
+	if m.cfg.Relay == nil || !ok || slot == m.self || m.peers[slot].delivered || m.peers[l.Peer].link != l {
+		return nil
+	}
 	others := m.relayingLocked(l)
-	m.mu.Unlock()
-	if !isNews {
-		return
-	}
-	for _, other := range others {
-		other.Leaving(f)
-	}
-	// This node may leave as soon as it knows, and has told the others before.
-	m.mu.Lock()
 	p := &m.peers[slot]
 	p.delivered = true
-	isEnd := p.isPending() && !p.expected && (!p.state.IsGone() || m.closing)
 	m.changed.Send()
-	isSoon := m.linksSoon || m.closing
-	m.linksSoon = true
-	m.mu.Unlock()
-	if !isSoon { // The seed makes a view without the node.
-		time.AfterFunc(cutOffMax, func() {
-			m.mu.Lock()
-			m.linksSoon = false
-			m.mu.Unlock()
-			m.linkNeighbors()
-		})
-	}
-	if isEnd {
+	if p.isPending() && !p.expected && (!p.state.IsGone() || m.closing) {
 		m.wg.Go(func() {
 			m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l, relays: true})
 		})
 	}
-}
-
-// noteGone notes that a node has left and forwards nothing any more, and tells the neighbors. from is the link over which this
-// node knows it, or nil.
-func (m *Mesh) noteGone(slot int, from *link.Link) {
-	m.passing.Lock()
-	defer m.passing.Unlock()
-	m.mu.Lock()
-	p := &m.peers[slot]
-	id, closing := p.node.ID, m.closing
-	isNews := m.cfg.Relay != nil && !p.left && slot != m.self
-	others := m.relayingLocked(from)
-	m.mu.Unlock()
-	if !isNews {
-		return
+	if !m.linksSoon && !m.closing { // The seed makes a view without the node.
+		time.AfterFunc(cutOffMax, func() {
+			m.loop.ask(func() { m.linksSoon = false })
+			m.linkNeighbors()
+		})
 	}
-	for _, l := range others {
-		if l.Peer != slot {
-			l.Gone(wire.Gone{Node: id})
+	m.linksSoon = true
+	return func() {
+		for _, other := range others {
+			other.Leaving(f)
 		}
 	}
-	m.noteStopped(slot, id)
-	if closing { // Goodbyes over relays do not wait for it.
-		m.cfg.Relay.endpoint.NodeGone(id)
-	}
-	m.reroute()
 }
 
-// noteEndOfNeighbor notes, while this node closes, that the link to a neighbor has ended, by a goodbye or since the neighbor has failed.
-func (m *Mesh) noteEndOfNeighbor(slot int, l *link.Link, goodbye bool) {
+// noteGoneLocked notes that a node has left and forwards nothing any more, and tells the neighbors. from is the link over which this
+// node knows it, or nil.
+func (m *Mesh) noteGoneLocked(slot int, from *link.Link) (effects func()) {
+	p := &m.peers[slot]
+	if m.cfg.Relay == nil || p.left || slot == m.self {
+		return nil
+	}
+	id, closing, others := p.node.ID, m.closing, m.relayingLocked(from)
+	p.left = true
+	m.changed.Send()
+	return func() {
+		for _, l := range others {
+			if l.Peer != slot {
+				l.Gone(wire.Gone{Node: id})
+			}
+		}
+		if closing { // Goodbyes over relays do not wait for it.
+			m.cfg.Relay.endpoint.NodeGone(id)
+		}
+		m.reroute()
+	}
+}
+
+// noteEndOfNeighborLocked notes, while this node closes, that the link to a neighbor has ended, by a goodbye or since the neighbor has failed.
+func (m *Mesh) noteEndOfNeighborLocked(slot int, l *link.Link, goodbye bool) (effects func()) {
 	if goodbye {
-		m.noteGone(slot, l)
-		return
+		return m.noteGoneLocked(slot, l)
 	}
 	if m.cfg.Relay == nil {
-		return
+		return nil
 	}
-	m.noteStopped(slot, m.node(slot).ID)
-	m.reroute()
-}
-
-// noteStopped notes that a node forwards nothing any more.
-func (m *Mesh) noteStopped(slot int, id membership.NodeID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := &m.peers[slot]; p.node.ID == id {
-		p.left = true
-		m.changed.Send()
-	}
+	m.peers[slot].left = true
+	m.changed.Send()
+	return m.reroute
 }
 
 // relayForOthers relays frames of others until they reach each other without this node. It ends earlier if nothing was relayed for

@@ -128,12 +128,7 @@ type Mesh struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	// applying is held from a decision until its effects have been carried out, so that
-	// decisions take effect one after the other.
-	applying sync.Mutex
-
-	// passing is held while a report that a node leaves is passed on, so that this node does not leave in between.
-	passing sync.Mutex
+	loop loop
 
 	explaining chan struct{} // full while Explain runs; in tests, fake time passes for calls that wait
 
@@ -145,7 +140,7 @@ type Mesh struct {
 	view    membership.View
 	before  membership.View // adopted before view
 	routed  uint64          // epoch of the newest view with routes of the relay
-	loop    *link.Link      // the accepting end of the link to this node
+	back    *link.Link      // the accepting end of the link to this node
 	changed wake.Signal     // when a link comes up
 	formed  bool
 	closing bool
@@ -163,9 +158,10 @@ type Mesh struct {
 
 	watching *watchSlots // of view; nil until it is needed
 
-	required []int      // slots of the first view; see requiredSlots
-	dials    *dialLimit // of the dials of Form
-	wanted   wanted     // peers that links on demand need
+	required   []int      // slots of the first view; see requiredSlots
+	dials      *dialLimit // of the dials of Form
+	onDemand   *dialLimit // of the dials on demand in the view with the epoch onDemandIn; nil until it is needed
+	onDemandIn uint64
 
 	closed   chan struct{} // closed when Close or Abort is done
 	closeErr error
@@ -216,13 +212,12 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m.dialer = newDialer(&cfg, m.reach)
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.HasRelay(), Log: cfg.Log})
-	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, func(l *link.Link) { m.wanted.add(l.Peer) })
+	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, m.linkNeeded)
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
 	for rank := range cfg.View.Nodes {
 		m.addPeerLocked(&cfg.View.Nodes[rank], rank)
 	}
 	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, m.reach.host, runtime.NumCPU(), cfg.Paths)
-	m.wanted.init()
 	m.reach.setNear(m.neighborsAtForm())
 	m.logTopology(slog.LevelWarn, m.world())
 	m.run, m.stop = context.WithCancel(context.Background())
@@ -230,6 +225,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		reach: m.reach, common: m.common, log: m.log, run: m.run, wg: &m.wg, answerTimeout: cfg.answerTimeout(), caller: m.caller, connect: m.connectAccepted,
 		conns: newConnSet[acceptedKey](), seconds: newConnSet[membership.NodeID](),
 	}
+	m.loop.begin(&m.mu)
 	m.reroute()
 	if err := m.form(ctx); err != nil {
 		m.Abort()

@@ -245,25 +245,43 @@ func (m *Mesh) Forget(id membership.NodeID) {
 // dropLinkLocked removes the link of a peer that is no longer in the world from its slot and
 // ends it.
 func (m *Mesh) dropLinkLocked(slot int) {
-	p := &m.peers[slot]
-	l := p.link
-	if l == nil {
-		return
-	}
-	p.link, p.route, p.relaying = nil, nil, false
-	m.noteEndLocked(l)
-	if !m.closing {
-		m.wg.Go(func() { m.discard(l) })
+	if l := m.takeLinkLocked(slot); l != nil {
+		m.discardLater(l)
 	}
 }
 
+// takeLinkLocked removes the link of a peer that is no longer in the world from its slot. The caller ends it. It returns nil if there is none, or
+// if the end of the mesh ends it.
+func (m *Mesh) takeLinkLocked(slot int) *link.Link {
+	p := &m.peers[slot]
+	l := p.link
+	if l == nil {
+		return nil
+	}
+	p.link, p.route, p.relaying = nil, nil, false
+	m.noteEndLocked(l)
+	if m.closing {
+		return nil
+	}
+	return l
+}
+
+// discardLater ends a link outside slots.
+func (m *Mesh) discardLater(l *link.Link) { m.wg.Go(func() { m.discard(l) }) }
+
 // reportLink reports to the session with the seed whether the link to an expected node is up.
 func (m *Mesh) reportLink(slot int) {
-	m.applying.Lock()
-	defer m.applying.Unlock()
-	if p := m.peer(slot); p.expected && m.cfg.Linked != nil {
-		m.cfg.Linked(p.node.ID, p.isLinked())
+	m.loop.post(func() func() { return m.linkReportLocked(slot) })
+}
+
+// linkReportLocked returns the function that reports whether the link to an expected node is up, or nil.
+func (m *Mesh) linkReportLocked(slot int) func() {
+	p := &m.peers[slot]
+	if !p.expected || m.cfg.Linked == nil {
+		return nil
 	}
+	id, up := p.node.ID, p.isLinked()
+	return func() { m.cfg.Linked(id, up) }
 }
 
 // Detached returns the slots of the nodes that have detached from the memory that they shared with

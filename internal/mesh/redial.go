@@ -31,19 +31,25 @@ func (cfg *Config) demandTimeout(heartbeats int) time.Duration {
 	return min(dialTimeout, cmp.Or(time.Duration(heartbeats)*max(cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
-// linkDetached decides whether a link becomes pending again after the end of its connection; see
-// [link.Config]. It does if both sides have closed the connection. A link that broke does, and is dialed again
-// at once, unless the peer shares memory with this node, counts as gone, or only has silent paths: their connections end after a silence, or
-// with the process of the peer.
-func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep bool) {
-	defer m.unrelay(l)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// linkDetached handles the end of the connection of a link, which is pending now; see [link.Config]. It stays so if both sides have closed the
+// connection. A link that broke is dialed again at once. It ends if the peer shares memory with this node, counts as gone, or only has silent paths:
+// their connections end after a silence, or with the process of the peer.
+func (m *Mesh) linkDetached(l *link.Link, memory transport.MemorySharer, purpose link.Purpose, err error) {
+	m.loop.post(func() func() { return m.linkDetachedLocked(l, memory, purpose, err) })
+}
+
+func (m *Mesh) linkDetachedLocked(l *link.Link, memory transport.MemorySharer, again link.Purpose, err error) (effects func()) {
 	p := &m.peers[l.Peer]
-	isRelayed, isClosed, isMemory := p.isRelayed(), errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, link.ErrLost), l.MemorySharer() != nil
 	switch {
+	case l.IsOver():
+		return nil
 	case p.link != l || l.Peer == m.self:
-		return link.NoPurpose, false
+		l.FailPending(cmp.Or(err, errOut))
+		return nil
+	}
+	isRelayed, isClosed := p.isRelayed(), errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, link.ErrLost)
+	effects = m.unrelayLocked(l)
+	switch {
 	case err == nil: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
 		if isRelayed && m.reach.isNear(p.node.ID) {
 			p.broken, p.brokenDirect = errNear, false
@@ -51,24 +57,29 @@ func (m *Mesh) linkDetached(l *link.Link, err error) (again link.Purpose, keep b
 		if p.route = nil; !p.isFruitless() { // This side may have closed it to leave the second connection out.
 			p.failed = nil
 		}
-		return link.NoPurpose, true
-	case m.closing && !l.IsNeeded() || p.state.IsGone() || p.state == membership.PeerDoubted:
-		return link.NoPurpose, false
-	case isMemory && !(isClosed && m.cfg.Relay != nil): // The process has ended, or closes this link alone: in a full topology nothing replaces it.
-		return link.NoPurpose, false
-	case !isRelayed && !isClosed && !errors.Is(err, transport.ErrStalled) && !m.reach.hasRefusing(p.node): // The process has ended, or was silent for too long.
-		return link.NoPurpose, false
+		return effects
+	case m.closing && !l.IsNeeded(), p.state.IsGone(), p.state == membership.PeerDoubted,
+		memory != nil && !(isClosed && m.cfg.Relay != nil),                                               // The process has ended, or closes this link alone: in a full topology nothing replaces it.
+		!isRelayed && !isClosed && !errors.Is(err, transport.ErrStalled) && !m.reach.hasRefusing(p.node): // The process has ended, or was silent for too long.
+		if memory != nil && p.processEnded == nil {
+			p.processEnded = memory.PeerEnded()
+		}
+		l.FailPending(err)
+		return effects
 	}
 	p.noteFailure(p.route, err)
 	p.broken, p.brokenDirect, p.route = err, !isRelayed, nil
-	switch again = l.Purpose(); {
+	switch {
 	case p.expected && !m.reach.isNear(p.node.ID): // The node dials. It is a neighbor in the view that it is to enter.
 		again = link.NoPurpose
 	case again == link.NoPurpose && (m.reach.isNear(p.node.ID) || !isClosed): // A former neighbor is dialed when it is needed.
 		again = link.Again
 	}
 	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)
-	return again, true
+	if again != link.NoPurpose {
+		l.Need(again)
+	}
+	return effects
 }
 
 // An idleLink is the traffic of a link, and the time since which it is the same.

@@ -68,21 +68,14 @@ func (p *peer) hasStopped() bool {
 
 // leaveRelayed applies the report that a node has left. This node has a link to it through relays. The goodbye has
 // arrived before the report, unless these relays have left as well.
-func (m *Mesh) leaveRelayed(slot int, e event) {
-	m.mu.Lock()
-	p := &m.peers[slot]
-	l, isRelayed := p.link, p.node.ID == e.id && p.isRelayed()
-	m.mu.Unlock()
-	if !isRelayed {
-		return
-	}
+func (m *Mesh) leaveRelayed(l *link.Link, e event) {
 	late := time.NewTimer(goodbyeMax)
 	defer late.Stop()
 	select {
 	case <-l.Done():
-		m.noteGone(slot, e.from)
+		m.loop.post(func() func() { return m.noteGoneLocked(e.slot, e.from) })
 	case <-late.C:
-		m.apply(e) // a report over another link
+		m.loop.post(func() func() { return m.decideOnLocked(e) }) // a report over another link
 		m.cfg.Relay.endpoint.NodeGone(e.id)
 	case <-m.run.Done():
 	}
@@ -107,9 +100,7 @@ func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
 		r.Close()
 		return
 	}
-	if m.setRelaying(l, true) {
-		m.reroute()
-	}
+	m.loop.post(func() func() { return m.setRelayingLocked(l, true) })
 }
 
 // relayViolated ends the link to a neighbor that has violated the protocol of relays.
@@ -143,43 +134,35 @@ func (m *Mesh) awaitCurrent(l *link.Link) (id membership.NodeID, ok bool) {
 	}
 }
 
-// setRelaying notes whether the relay can use the link of a peer, and reports whether that is news.
-func (m *Mesh) setRelaying(l *link.Link, relaying bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// setRelayingLocked notes whether the relay can use the link of a peer. If that is news, it returns the function that computes the routes again.
+func (m *Mesh) setRelayingLocked(l *link.Link, relaying bool) (effects func()) {
 	p := &m.peers[l.Peer]
 	if p.link != l || p.relaying == relaying {
-		return false
+		return nil
 	}
 	p.relaying = relaying
 	m.changed.Send()
-	return true
+	return m.reroute
 }
 
-// unrelay notes that the connection of a link has ended. The relay itself notices it by the pipes.
-func (m *Mesh) unrelay(l *link.Link) {
-	if m.setRelaying(l, false) {
-		m.reroute()
-	}
-}
+// unrelayLocked notes that the connection of a link has ended. The relay itself notices it by the pipes.
+func (m *Mesh) unrelayLocked(l *link.Link) (effects func()) { return m.setRelayingLocked(l, false) }
 
 // relayPass tells the relay the nodes that have failed or are no longer in the view.
-func (m *Mesh) relayPass(pass []decision) {
-	if m.cfg.Relay == nil || len(pass) == 0 {
+func (m *Mesh) relayPass(gone []membership.NodeID) {
+	if m.cfg.Relay == nil {
 		return
 	}
-	for _, d := range pass {
-		if m.hasEnded(d.slot, d.id) {
-			m.cfg.Relay.endpoint.NodeGone(d.id)
-		}
+	for _, id := range gone {
+		m.cfg.Relay.endpoint.NodeGone(id)
 	}
 	m.reroute()
 }
 
-// hasEnded reports whether a peer has failed or is no longer in the view. A peer that has said goodbye may still
+// hasEndedLocked reports whether a peer has failed or is no longer in the view. A peer that has said goodbye may still
 // acknowledge frames.
-func (m *Mesh) hasEnded(slot int, id membership.NodeID) bool {
-	p := m.peer(slot)
+func (m *Mesh) hasEndedLocked(slot int, id membership.NodeID) bool {
+	p := &m.peers[slot]
 	return p.node.ID == id && (p.state == membership.PeerFailed || p.state == membership.PeerRemoved)
 }
 
