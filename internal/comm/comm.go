@@ -236,14 +236,14 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	var trial *engine.Comm
 	var distances []int
 	if hops == nil {
-		distances = v.mesh.WatchDistances(len(ranks))
+		distances = membership.WatchDistances(len(ranks), v.mesh.WatchGraph().Count)
 		trial = v.trialComm(engine.ID(id, trialID), rank, hosts, links)
 	}
 	if trial != nil {
 		defer trial.Close()
 	}
 	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Watches: v.mesh.WatchesAmong(v.View, ranks), OnDemand: v.mesh.LinksOnDemand(), Known: v.known, Selector: c.Selector,
+		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Watches: v.mesh.WatchGraph().Among(v.View, ranks), OnDemand: v.mesh.LinksOnDemand(), Known: v.known, Selector: c.Selector,
 		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
 		Pool: negotiationPool(),
 	})

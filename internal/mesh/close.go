@@ -78,10 +78,7 @@ func (m *Mesh) Abort() {
 // confirmMax.
 func (m *Mesh) Fail(reason string) error {
 	m.Explain(m.cfg.Self, false, reason)
-	m.mu.Lock()
-	links := m.linksLocked(func(*peer) bool { return true })
-	m.mu.Unlock()
-	for _, l := range links { // before the engine ends operations, which peers would take for a leave
+	for _, l := range m.allLinks() { // before the engine ends operations, which peers would take for a leave
 		l.Abort()
 	}
 	now, cancel := context.WithCancel(context.Background())

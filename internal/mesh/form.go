@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
-	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -28,12 +26,12 @@ func (m *Mesh) form(ctx context.Context) error {
 	}
 	dialing, waiting, cancel := splitDeadline(ctx)
 	errs := make(chan error, m.self)
-	dials := m.dialAll(dialing, m.isDialed, func(_ int, err error) { errs <- err })
+	dials := m.dialAll(dialing, m.formation.isDialed, func(_ int, err error) { errs <- err })
 	defer func() { cancel(); dials.Wait() }()
 	if m.cfg.Forming != nil {
 		defer m.cfg.Forming(m.missingRanks)()
 	}
-	if err := m.awaitLinks(waiting, m.isMissing, errs); err != nil {
+	if err := m.awaitLinks(waiting, m.formation.isMissing, errs); err != nil {
 		if _, ok := errors.AsType[*UnreachableError](err); !ok {
 			err = m.missingLink(err)
 		}
@@ -144,7 +142,7 @@ func (m *Mesh) dialAll(ctx context.Context, include func(slot int) bool, failed 
 func (m *Mesh) dialJoining(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, joiningTimeout)
 	defer cancel()
-	isNear := func(slot int) bool { return !m.isMember(slot) && m.reach.isNear(m.cfg.View.Nodes[slot].ID) }
+	isNear := func(slot int) bool { return !m.formation.isMember(slot) && m.reach.isNear(m.cfg.View.Nodes[slot].ID) }
 	m.dialAll(ctx, isNear, func(slot int, err error) {
 		m.log.Debug("no link to another joining node", m.note(slot), "err", err)
 	}).Wait()
@@ -154,66 +152,18 @@ func (m *Mesh) dialJoining(ctx context.Context) {
 // them.
 func (m *Mesh) expectJoining() {
 	for slot := range m.cfg.View.Size() {
-		if slot != m.self && !m.isMember(slot) {
+		if slot != m.self && !m.formation.isMember(slot) {
 			m.loop.ask(func() { m.peers[slot].expected = true })
 			m.reportLink(slot)
 		}
 	}
 }
 
-// isMember reports whether a slot of the first view belongs to a node of the world.
-func (m *Mesh) isMember(slot int) bool {
-	return slot < m.cfg.View.Size() && (m.cfg.World == 0 || slot < m.cfg.World)
-}
-
-// isRequired reports whether Form fails without a link to a slot of the first view: one of the two
-// nodes watches the other one, or may do so when this node, which joins a formed world, has entered it. In a
-// sparse topology that is a neighbor. Without Config.OnDemand a joining node needs links to the whole world.
-func (m *Mesh) isRequired(slot int) bool {
-	switch {
-	case !m.isMember(slot):
-		return false
-	case slot == m.self:
-		return true
-	case !m.cfg.Topology.IsFull():
-		return m.reach.isNear(m.cfg.View.Nodes[slot].ID)
-	case !m.isMember(m.self) && !m.cfg.OnDemand:
-		return true
-	}
-	_, ok := slices.BinarySearch(m.required, slot)
-	return ok
-}
-
-// requiredSlots returns the slots of the first view that isRequired selects in the full topology with links on
-// demand, in ascending order.
-func (m *Mesh) requiredSlots() []int {
-	if !m.cfg.Topology.IsFull() {
-		return nil
-	}
-	if !m.isMember(m.self) {
-		return membership.NewcomerLinks(m.world(), m.watches())
-	}
-	ranks := m.watchGraph().Ranks(membership.View{Nodes: m.cfg.View.Nodes[:m.world()]}, m.self)
-	slices.Sort(ranks)
-	return ranks
-}
-
-// isDialed reports whether Form dials a slot before this node.
-func (m *Mesh) isDialed(slot int) bool {
-	return m.isRequired(slot) || !m.cfg.OnDemand && m.isMember(slot)
-}
-
-// isMissing reports whether Form waits for the link to a peer.
-func (m *Mesh) isMissing(slot int, p *peer) bool {
-	isLinked := p.isLinked() && p.route != nil // The route follows the connection.
-	return slot != m.self && !isLinked && (m.isRequired(slot) || slot < m.self && m.isDialed(slot))
-}
-
 // Formed tells the mesh that all nodes have made their links, and begins to watch. The error names a node without a link. Without
 // Config.OnDemand, nodes behind this one that have not dialed it are dialed, on other goroutines.
 func (m *Mesh) Formed() error {
 	m.mu.Lock()
-	m.formed = m.findLocked(m.isMissing) < 0
+	m.formed = m.findLocked(m.formation.isMissing) < 0
 	formed := m.formed
 	if formed && !m.cfg.OnDemand {
 		for slot := range m.peers {
@@ -238,7 +188,7 @@ func (m *Mesh) missingRanks() (ranks []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for slot := range m.cfg.View.Nodes { // In the first view the slots are the ranks.
-		if m.isMissing(slot, &m.peers[slot]) {
+		if m.formation.isMissing(slot, &m.peers[slot]) {
 			ranks = append(ranks, slot)
 		}
 	}
@@ -249,7 +199,7 @@ func (m *Mesh) missingRanks() (ranks []int) {
 func (m *Mesh) missingLink(cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	slot := m.findLocked(m.isMissing)
+	slot := m.findLocked(m.formation.isMissing)
 	if slot < 0 {
 		return cause
 	}

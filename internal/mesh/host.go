@@ -43,16 +43,14 @@ func (m *Mesh) pendingOfHost(v membership.View) map[membership.NodeID]*link.Link
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	links := make(map[membership.NodeID]*link.Link)
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
-		slot, ok := m.slotOfLocked(n.ID)
-		if !ok || !m.peers[slot].isPending() {
+	for _, p := range m.peersInLocked(v) {
+		if !p.isPending() {
 			continue
 		}
-		if r, ok := m.reach.expectedRoute(n); !ok || !r.path.isLocal() {
+		if r, ok := m.reach.expectedRoute(p.node); !ok || !r.path.isLocal() {
 			return nil
 		}
-		links[n.ID] = m.peers[slot].link
+		links[p.node.ID] = p.link
 	}
 	return links
 }

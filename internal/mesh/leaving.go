@@ -183,13 +183,13 @@ func (m *Mesh) othersLocked(v membership.View) (n int, needLeaving bool) {
 	if len(others) < 2 {
 		return len(others), false
 	}
-	direct := m.reachedBy([]membership.View{v}, others[0], func(id membership.NodeID) bool { return isGone(id) || isLeaving(id) })
+	direct := m.reach.reachedBy([]membership.View{v}, others[0], func(id membership.NodeID) bool { return isGone(id) || isLeaving(id) })
 	return len(others), slices.ContainsFunc(others, func(id membership.NodeID) bool { return !direct[id] })
 }
 
 // reachedBy returns the nodes that a node reaches over links between neighbors in one of the views without passing some nodes.
-func (m *Mesh) reachedBy(views []membership.View, from membership.NodeID, without func(membership.NodeID) bool) map[membership.NodeID]bool {
-	near, reached := m.neighborsInAny(views), map[membership.NodeID]bool{from: true}
+func (r *Reach) reachedBy(views []membership.View, from membership.NodeID, without func(membership.NodeID) bool) map[membership.NodeID]bool {
+	near, reached := r.neighborsInAny(views), map[membership.NodeID]bool{from: true}
 	for queue := []membership.NodeID{from}; len(queue) > 0; queue = queue[1:] {
 		for _, id := range near(queue[0]) {
 			if !reached[id] && !without(id) {

@@ -25,6 +25,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -114,15 +115,17 @@ type Config struct {
 // changes from view to view. In the first view the slots are the ranks; nodes that are expected
 // later get the next free slots.
 type Mesh struct {
-	cfg      Config
-	self     int // the slot of this node
-	reach    *Reach
-	dialer   *dialer
-	acceptor *acceptor
-	engine   *engine.Engine
-	idle     link.IdleTimer
-	common   *link.Common // of the links
-	log      *slog.Logger
+	cfg       Config
+	self      int // the slot of this node
+	reach     *Reach
+	dialer    *dialer
+	acceptor  *acceptor
+	formation *formation
+	graph     membership.WatchGraph // of the views
+	engine    *engine.Engine
+	idle      link.IdleTimer
+	common    *link.Common // of the links
+	log       *slog.Logger
 
 	run  context.Context // ends with Close and Abort
 	stop context.CancelFunc
@@ -158,7 +161,6 @@ type Mesh struct {
 
 	watching *watchSlots // of view; nil until it is needed
 
-	required   []int      // slots of the first view; see requiredSlots
 	dials      *dialLimit // of the dials of Form
 	onDemand   *dialLimit // of the dials on demand in the view with the epoch onDemandIn; nil until it is needed
 	onDemandIn uint64
@@ -217,9 +219,10 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	for rank := range cfg.View.Nodes {
 		m.addPeerLocked(&cfg.View.Nodes[rank], rank)
 	}
-	m.required, m.dials = m.requiredSlots(), newDialLimit(dialsMax, cfg.View, m.reach.host, runtime.NumCPU(), cfg.Paths)
-	m.reach.setNear(m.neighborsAtForm())
-	m.logTopology(slog.LevelWarn, m.world())
+	m.graph = membership.WatchGraph{Topology: cfg.Topology, Count: cmp.Or(cfg.Watches, WatchedMax)}
+	m.formation, m.dials = newFormation(&cfg, self, m.graph, m.reach), newDialLimit(dialsMax, cfg.View, m.reach.host, runtime.NumCPU(), cfg.Paths)
+	m.reach.setNear(m.formation.neighbors())
+	m.logTopology(slog.LevelWarn, m.formation.world)
 	m.run, m.stop = context.WithCancel(context.Background())
 	m.acceptor = &acceptor{
 		reach: m.reach, common: m.common, log: m.log, run: m.run, wg: &m.wg, answerTimeout: cfg.answerTimeout(), caller: m.caller, connect: m.connectAccepted,

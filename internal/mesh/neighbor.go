@@ -27,32 +27,6 @@ type neighbors map[membership.NodeID]bool
 
 func (n neighbors) has(id membership.NodeID) bool { return n == nil || n[id] }
 
-// watchGraph returns the graph of watches of the views.
-func (m *Mesh) watchGraph() membership.WatchGraph {
-	return membership.WatchGraph{Topology: m.cfg.Topology, Count: m.watches()}
-}
-
-// neighborsAtForm returns the neighbors in the first view, or the nodes that a joining node links itself to.
-func (m *Mesh) neighborsAtForm() neighbors {
-	v := m.cfg.View
-	if m.cfg.Topology.IsFull() || m.isMember(m.self) {
-		return m.reach.neighborsIn(membership.View{Nodes: v.Nodes[:m.world()]})
-	}
-	near := make(neighbors)
-	for _, i := range membership.LinksOfInvited(m.cfg.Topology, m.world(), m.self+1) {
-		near[v.Nodes[i].ID] = true
-	}
-	return near
-}
-
-// world returns the number of nodes of the first view that are in the world.
-func (m *Mesh) world() int {
-	if m.cfg.World == 0 {
-		return m.cfg.View.Size()
-	}
-	return m.cfg.World
-}
-
 // logTopology logs the note about the topology with n nodes, if it has one.
 func (m *Mesh) logTopology(level slog.Level, n int) {
 	if note := m.cfg.Topology.Note(n); note != "" {
@@ -95,23 +69,4 @@ func (m *Mesh) Neighbors(v membership.View) (ranks []int) {
 		}
 	}
 	return ranks
-}
-
-// routesLocked returns the routes of this node in the adopted view, or nil in the full topology.
-func (m *Mesh) routesLocked() *topology.Routes {
-	if m.cfg.Topology.IsFull() {
-		return nil
-	}
-	return m.cfg.Topology.Graph(m.view.Size()).Routes(m.peers[m.self].rank, topology.Broken{})
-}
-
-// addHops says in the description of the path to a rank of the adopted view how many hops it has, and the first relay.
-func (i *PathInfo) addHops(routes *topology.Routes, rank int) {
-	if i.Hops = 1; routes == nil {
-		return
-	}
-	if i.Hops = routes.Hops(rank); i.Hops > 1 {
-		i.Relay = routes.To(rank).Next
-		i.Reason = fmt.Sprintf("not a neighbor: %d hops, the first to rank %d", i.Hops, i.Relay)
-	}
 }

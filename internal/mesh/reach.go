@@ -196,17 +196,10 @@ func (r *Reach) hostPaths(v membership.View) (paths []*Path) {
 		if n.ID == r.self {
 			continue
 		}
-		near := r.isNear(n.ID)
-		if last.isLike(n, near) {
-			paths = append(paths, paths[len(paths)-1])
-			continue
-		}
-		first, ok := r.expectedRoute(n)
-		if !ok || !first.path.isLocal() {
+		if last.to(r, n); last.path == nil || !last.path.isLocal() {
 			return nil
 		}
-		last = expectedPath{node: n, near: near}
-		paths = append(paths, first.path)
+		paths = append(paths, last.path)
 	}
 	return paths
 }

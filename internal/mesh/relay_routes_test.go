@@ -62,9 +62,9 @@ func newChangingWorldWith(t *testing.T, topo topology.Topology, n int, dead []in
 			}
 		}
 		tables.list = []*relayTable{w.table(t, topo, w.next, rank, nil), w.table(t, topo, w.before, int(node.ID[0])-1, dead)}
-		m := &Mesh{cfg: Config{Self: node.ID, Topology: topo}}
+		reach := newReach(&Config{Self: node.ID, Topology: topo})
 		tables.all = sync.OnceValue(func() map[membership.NodeID][]membership.NodeID {
-			return m.routesOverAll([]membership.View{w.next, w.before}, tables.direct, stopped)
+			return reach.routesOverAll([]membership.View{w.next, w.before}, tables.direct, stopped)
 		})
 		r := new(relayRoutes)
 		r.tables.Store(tables)

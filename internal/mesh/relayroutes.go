@@ -146,7 +146,7 @@ func (m *Mesh) reroute() {
 		for _, t := range tables {
 			views = append(views, t.view)
 		}
-		return m.routesOverAll(views, all.direct, stopped)
+		return m.reach.routesOverAll(views, all.direct, stopped)
 	})
 	m.cfg.Relay.routes.tables.Store(all)
 	m.noteNeighborsLocked()
@@ -178,7 +178,7 @@ func (m *Mesh) relayTableLocked(v membership.View) *relayTable {
 func (m *Mesh) relayViewLocked() membership.View {
 	v := m.view
 	if v.Epoch == m.cfg.View.Epoch {
-		v.Nodes = v.Nodes[:min(m.world(), len(v.Nodes))]
+		v.Nodes = v.Nodes[:min(m.formation.world, len(v.Nodes))]
 	}
 	return v
 }

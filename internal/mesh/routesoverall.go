@@ -11,12 +11,12 @@ import (
 
 // routesOverAll returns up to two next hops to each node: the links of this node that begin the shortest paths over links between
 // neighbors in any of some views.
-func (m *Mesh) routesOverAll(views []membership.View, direct, stopped map[membership.NodeID]bool) map[membership.NodeID][]membership.NodeID {
-	near, routes := m.neighborsInAny(views), make(map[membership.NodeID][]membership.NodeID)
+func (r *Reach) routesOverAll(views []membership.View, direct, stopped map[membership.NodeID]bool) map[membership.NodeID][]membership.NodeID {
+	near, routes := r.neighborsInAny(views), make(map[membership.NodeID][]membership.NodeID)
 	type visit struct{ id, first membership.NodeID }
 	var queue []visit
 	reach := func(id, first membership.NodeID) {
-		if to := routes[id]; id != m.cfg.Self && !stopped[id] && len(to) < 2 && !slices.Contains(to, first) {
+		if to := routes[id]; id != r.self && !stopped[id] && len(to) < 2 && !slices.Contains(to, first) {
 			routes[id] = append(to, first)
 			queue = append(queue, visit{id, first})
 		}
@@ -33,10 +33,10 @@ func (m *Mesh) routesOverAll(views []membership.View, direct, stopped map[member
 }
 
 // neighborsInAny returns a function that returns the neighbors of a node in any of some views.
-func (m *Mesh) neighborsInAny(views []membership.View) func(membership.NodeID) []membership.NodeID {
+func (r *Reach) neighborsInAny(views []membership.View) func(membership.NodeID) []membership.NodeID {
 	graphs, ranks := make([]topology.Graph, len(views)), make([]map[membership.NodeID]int, len(views))
 	for i, v := range views {
-		graphs[i], ranks[i] = m.cfg.Topology.Graph(v.Size()), make(map[membership.NodeID]int, v.Size())
+		graphs[i], ranks[i] = r.topology.Graph(v.Size()), make(map[membership.NodeID]int, v.Size())
 		for rank, node := range v.Nodes {
 			ranks[i][node.ID] = rank
 		}

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -21,22 +20,13 @@ const (
 	pingIntervals = beatIntervals + 1
 )
 
-// watches returns the number of peers that a node watches.
-func (m *Mesh) watches() int { return cmp.Or(m.cfg.Watches, WatchedMax) }
-
-// WatchDistances returns the distances between the ranks that watch each other in a view of n nodes, in the full
-// topology: see [membership.WatchDistances].
-func (m *Mesh) WatchDistances(n int) []int { return membership.WatchDistances(n, m.watches()) }
-
-// WatchesAmong returns the watches among some ranks of a view: see [membership.WatchGraph.Among].
-func (m *Mesh) WatchesAmong(v membership.View, ranks []int) func(rank int) []int {
-	return m.watchGraph().Among(v, ranks)
-}
+// WatchGraph returns the graph of watches of the views.
+func (m *Mesh) WatchGraph() membership.WatchGraph { return m.graph }
 
 // Watches reports whether this node watches the named peer or is watched by it, in the adopted or in the newest view. Each node may have
 // adopted a view before the other. A node that is not in the view counts as watched.
 func (m *Mesh) Watches(peer string) bool {
-	newest, graph := m.reach.newest(), m.watchGraph()
+	newest, graph := m.reach.newest(), m.graph
 	m.mu.Lock()
 	v := m.view
 	m.mu.Unlock()
@@ -44,7 +34,7 @@ func (m *Mesh) Watches(peer string) bool {
 }
 
 // watchRanksLocked returns the ranks in the view that this node watches, and those that watch it.
-func (m *Mesh) watchRanksLocked() []int { return m.watchGraph().Ranks(m.view, m.peers[m.self].rank) }
+func (m *Mesh) watchRanksLocked() []int { return m.graph.Ranks(m.view, m.peers[m.self].rank) }
 
 // A heartbeat is the last sign of life on a watched link.
 type heartbeat struct {
@@ -77,8 +67,8 @@ func SilenceMax(interval, timeout time.Duration) time.Duration {
 	return timeout + beatIntervals*interval
 }
 
-func (m *Mesh) silenceMax() time.Duration {
-	return SilenceMax(m.cfg.HeartbeatInterval, m.cfg.HeartbeatTimeout)
+func (cfg *Config) silenceMax() time.Duration {
+	return SilenceMax(cfg.HeartbeatInterval, cfg.HeartbeatTimeout)
 }
 
 // probe dials the peer of a silent link beside its connection, once in an interval and about brokenDials times at most. If the peer answers
@@ -93,7 +83,7 @@ func (m *Mesh) probe(l *link.Link) bool {
 		return false
 	}
 	heard, began, c := l.Heard(), time.Now(), l.Conn()
-	left := m.silenceMax() / 2
+	left := m.cfg.silenceMax() / 2
 	m.wg.Go(func() {
 		if m.dialer.probe(m.run, &p, left, m.cfg.HeartbeatInterval) && l.Heard() == heard && l.Conn() == c {
 			l.Break(fmt.Errorf("%w: silent for at least %v, although the node answers a new connection", transport.ErrStalled, (left + time.Since(began)).Round(time.Millisecond)))
@@ -185,7 +175,7 @@ func (m *Mesh) watchSlotsLocked() *watchSlots {
 		}
 		return slots
 	}
-	graph, self := m.watchGraph(), m.peers[m.self].rank
+	graph, self := m.graph, m.peers[m.self].rank
 	m.watching = &watchSlots{watched: slotsOf(graph.Watched(m.view, self)), watchers: slotsOf(graph.Watchers(m.view, self))}
 	return m.watching
 }
@@ -204,7 +194,7 @@ func (m *Mesh) watcherLinks() (links []*link.Link) {
 
 func (m *Mesh) newWatcher(now time.Time) *watcher {
 	return &watcher{
-		interval: m.cfg.HeartbeatInterval, timeout: m.silenceMax(), last: now, processTime: processTime,
+		interval: m.cfg.HeartbeatInterval, timeout: m.cfg.silenceMax(), last: now, processTime: processTime,
 		links: make(map[*link.Link]heartbeat), spare: make(map[*link.Link]heartbeat),
 	}
 }
@@ -288,15 +278,10 @@ func (w *watcher) patience(gap time.Duration) time.Duration {
 }
 
 // allLinks returns the links to all peers.
-func (m *Mesh) allLinks() (links []*link.Link) {
+func (m *Mesh) allLinks() []*link.Link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for slot := range m.peers {
-		if l := m.peers[slot].link; l != nil && slot != m.self {
-			links = append(links, l)
-		}
-	}
-	return links
+	return m.linksLocked(func(*peer) bool { return true })
 }
 
 // check checks the links once. It returns the time since the last check, without that in which this process was suspended, and its patience.

@@ -179,8 +179,8 @@ func (w *world) member(id uint64, nodes []int, rank int, class transport.Class, 
 		p.Trial = e.NewComm(id+2<<32, slices.Index(tried, rank), some)
 	}
 	p.Rank, p.Hosts, p.Allocator, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.allocators[p.node], w.pool, log
-	p.SameProcess, p.Distances = true, w.meshes[p.node].WatchDistances(len(nodes))
-	p.Watches, p.OnDemand = w.meshes[p.node].WatchesAmong(w.view, nodes), w.meshes[p.node].LinksOnDemand()
+	p.SameProcess, p.Distances = true, membership.WatchDistances(len(nodes), w.meshes[p.node].WatchGraph().Count)
+	p.Watches, p.OnDemand = w.meshes[p.node].WatchGraph().Among(w.view, nodes), w.meshes[p.node].LinksOnDemand()
 	if w.onDemand {
 		w.attach(p, nodes)
 	}
