@@ -173,7 +173,12 @@ func (a *acceptor) close() {
 
 // caller returns what is known of the node at the other end of a connection.
 func (m *Mesh) caller(id membership.NodeID) (c caller) {
-	m.noteNewest()
+	m.mu.Lock()
+	isFormed := m.formed && !m.closing
+	m.mu.Unlock()
+	if m.cfg.Relay != nil && isFormed {
+		m.updateNear() // The node may be a neighbor in the newest view.
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	slot, known := m.slotOfLocked(id)
@@ -190,23 +195,21 @@ func (m *Mesh) caller(id membership.NodeID) (c caller) {
 // connectAccepted makes a link of an accepted connection beside other work. If the peer closes the connection before it begins a link, it has
 // not failed.
 func (m *Mesh) connectAccepted(r *route, slot int, bulk *Path) {
-	m.countAccepting(slot, r.peer, 1)
+	count := func(n int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if p := &m.peers[slot]; p.node.ID == r.peer {
+			p.accepting += n
+			m.changed.Send()
+		}
+	}
+	count(1)
 	m.wg.Go(func() {
-		defer m.countAccepting(slot, r.peer, -1)
+		defer count(-1)
 		defer m.acceptor.take(r)
 		err := m.connect(m.run, r, slot, r.peer, bulk, func(ctx context.Context) (transport.Conn, error) { return m.acceptor.takeSecond(ctx, r, bulk) })
 		if err != nil {
 			m.log.Debug("no link was made of a connection", m.note(slot), "path", r.path.name(), "err", err)
 		}
 	})
-}
-
-// countAccepting adds n to the number of accepted connections of a node.
-func (m *Mesh) countAccepting(slot int, id membership.NodeID, n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := &m.peers[slot]; p.node.ID == id {
-		p.accepting += n
-		m.changed.Send()
-	}
 }

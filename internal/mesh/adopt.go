@@ -28,8 +28,8 @@ const settleDefault = 5 * time.Second
 // adoptTimeout returns the longest time that Adopt waits for the links to new nodes. Few nodes
 // wait at all: those that watch a new node confirm their links to it before it is admitted. But
 // on a lossy network, the last packet of a handshake may need several attempts.
-func (m *Mesh) adoptTimeout() time.Duration {
-	return cmp.Or(max(m.cfg.SettleTimeout, 0), max(m.cfg.HeartbeatTimeout, 0), settleDefault)
+func (cfg *Config) adoptTimeout() time.Duration {
+	return cmp.Or(max(cfg.SettleTimeout, 0), max(cfg.HeartbeatTimeout, 0), settleDefault)
 }
 
 // Remove tells the living peers that are not in a later view that they are removed from the world, by the program of this node if they
@@ -83,7 +83,7 @@ func (m *Mesh) LeaveWorld() {
 // that are neither in v nor expected end. If ctx ends while Adopt waits for links, Adopt returns
 // the cause of ctx and keeps the old view.
 func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
-	limited, cancel := context.WithTimeout(ctx, m.adoptTimeout())
+	limited, cancel := context.WithTimeout(ctx, m.cfg.adoptTimeout())
 	defer cancel()
 	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
 		// A node that has closed a connection may have joined again, with other links: the next connection shows it.

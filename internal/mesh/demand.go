@@ -22,10 +22,6 @@ const (
 	demandHeartbeats = 3
 	// dialWaitsMax is the longest time of a dial on demand, with its waits for other dials, as a multiple of its timeout.
 	dialWaitsMax = 4
-	// peerDialWait is the time to wait for the dial of a peer that probably needs the link as well.
-	peerDialWait = 2 * acceptingCheck
-	// watchDelay is the longest time that a link for a watch waits on such a host for links that operations need.
-	watchDelay = 5 * time.Second
 	// acceptingCheck is the time between two checks whether the connection of a peer is still being accepted.
 	acceptingCheck = 100 * time.Millisecond
 	// lateAfter is the time after which LinkHost dials nodes that have not dialed this node.
@@ -134,10 +130,10 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 		}
 	}
 	if limit != nil && l.Purpose() == link.Watching {
-		m.delayWatch(ctx, l, limit)
+		limit.delayWatch(ctx, l)
 	}
 	if limit != nil && isMutual(l.Purpose()) {
-		m.letPeerDial(ctx, slot, l, limit)
+		m.dialer.letPeerDial(ctx, p.node.ID, l, limit, func() int { return m.peer(slot).accepting })
 	}
 	err := m.dial(ctx, slot, limit, timeout)
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
@@ -165,63 +161,14 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	}
 }
 
-// isMutual reports whether the peer of a link probably needs it for the same purpose at the same time.
-func isMutual(p link.Purpose) bool {
-	return p == link.Collective || p == link.Waiting || p == link.Watching || p == link.Again
-}
-
-// delayWatch waits on a crowded host until a frame needs a link for a watch, or for watchDelay: after a change of the world few
-// operations need new links, and many watches do. A peer has other watchers meanwhile.
-func (m *Mesh) delayWatch(ctx context.Context, l *link.Link, limit *dialLimit) {
-	if !limit.isCrowded() {
-		return
-	}
-	until := time.NewTimer(watchDelay)
-	defer until.Stop()
-	tick := time.NewTicker(acceptingCheck)
-	defer tick.Stop()
-	for !l.IsNeeded() {
-		select {
-		case <-tick.C:
-		case <-until.C:
-			return
-		case <-l.Settled():
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// letPeerDial waits for a connection of the peer before this node dials it, on a host with more nodes than its processors
-// can link at once. Of two connections at the same time only that of the larger NodeID is used, and the other one would cost
-// handshakes for nothing.
-func (m *Mesh) letPeerDial(ctx context.Context, slot int, l *link.Link, limit *dialLimit) {
-	if id := m.node(slot).ID; !limit.isCrowded() || bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
-		return
-	}
-	began, tick := time.Now(), time.NewTicker(acceptingCheck)
-	defer tick.Stop()
-	for {
-		waited := time.Since(began)
-		if waited >= limit.holds || waited >= peerDialWait && m.peer(slot).accepting == 0 {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-l.Settled():
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // connect gives the pending link to a peer, the node id, the connections of a route. If it fails, it closes them. The peer refuses a connection as long as the
 // seed has not announced this node to it. If two nodes propose connections to each other at the same time, both use the proposal of the node with the
 // larger NodeID. bulk is the path of the second connection, or nil. await waits for that connection on the accepting side.
 func (m *Mesh) connect(ctx context.Context, r *route, slot int, id membership.NodeID, bulk *Path, await func(context.Context) (transport.Conn, error)) (err error) {
-	cfg := link.Config{Relay: m.relayOver(r.path)}
+	var cfg link.Config
+	if m.cfg.Relay != nil && !r.path.Relay {
+		cfg.Relay = m.attach
+	}
 	if bulk != nil {
 		cfg.BulkOver, cfg.BulkPipes, cfg.Await = bulk.name(), bulk.Pipes, await
 	}
@@ -269,7 +216,8 @@ func (m *Mesh) connect(ctx context.Context, r *route, slot int, id membership.No
 		return err
 	}
 	m.reportLink(slot)
-	m.logLink(r, slot, p.node.ID)
+	i := r.info(slot, id)
+	m.log.Debug("linked a node", m.note(slot), "transport", i.Transport, "bulk", i.BulkTransport, "reason", i.Reason)
 	return nil
 }
 

@@ -126,7 +126,6 @@ type dialing struct {
 	*dialer
 	peer     *peer // when the search began
 	node     *membership.Node
-	sameHost bool
 	addrs    []string
 	whyNot   map[*Path]string // why a path is not taken
 	failures []pathFailure    // to warn of when there is a link over another path
@@ -162,7 +161,7 @@ func (f pathFailure) why() string {
 // search begins the search for a route to a peer.
 func (d *dialer) search(p *peer) *dialing {
 	s := &dialing{
-		dialer: d, peer: p, node: p.node, sameHost: d.reach.isOnHost(p.node),
+		dialer: d, peer: p, node: p.node,
 		addrs: d.reach.reachable(p.node), whyNot: make(map[*Path]string), addrTimeout: addrTimeout,
 	}
 	for i := range d.reach.paths {
@@ -175,7 +174,7 @@ func (d *dialer) search(p *peer) *dialing {
 
 // absence returns the reason why the node lacks a path.
 func (d *dialing) absence(p *Path) string {
-	if p.isLocal() && !d.sameHost {
+	if p.isLocal() && !d.reach.isOnHost(d.node) {
 		return "not on this host"
 	}
 	return "no " + p.name() + " there"

@@ -1,11 +1,13 @@
 package mesh
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 )
 
@@ -26,6 +28,10 @@ const (
 	// patienceShare divides the additional time of a dial on a crowded host: at 10 times as many nodes as dials in
 	// progress, a dial may take four times as long.
 	patienceShare = 3
+	// peerDialWait is the time to wait on a crowded host for the dial of a peer that probably needs the link as well.
+	peerDialWait = 2 * acceptingCheck
+	// watchDelay is the longest time that a link for a watch waits on such a host for links that operations need.
+	watchDelay = 5 * time.Second
 )
 
 // A dialLimit limits concurrent dials. When many nodes start on few processors and each
@@ -81,4 +87,41 @@ func (l *dialLimit) acquire(ctx context.Context) (release func(), err error) {
 	once := sync.OnceFunc(func() { <-l.tokens })
 	late := time.AfterFunc(l.holds, once)
 	return func() { late.Stop(); once() }, nil
+}
+
+// isMutual reports whether the peer of a link probably needs it for the same purpose at the same time.
+func isMutual(p link.Purpose) bool {
+	return p == link.Collective || p == link.Waiting || p == link.Watching || p == link.Again
+}
+
+// delayWatch waits on a crowded host until a frame needs a link for a watch, or for watchDelay: after a change of the world few
+// operations need new links, and many watches do. A peer has other watchers meanwhile.
+func (l *dialLimit) delayWatch(ctx context.Context, watch *link.Link) {
+	l.pause(ctx, watch, func(waited time.Duration) bool { return watch.IsNeeded() || waited >= watchDelay })
+}
+
+// letPeerDial waits for a connection of a peer before this node dials it, on a host with more nodes than its processors
+// can link at once. Of two connections at the same time only that of the larger NodeID is used, and the other one would cost
+// handshakes for nothing. accepting returns the number of connections of the peer.
+func (d *dialer) letPeerDial(ctx context.Context, peer membership.NodeID, l *link.Link, limit *dialLimit, accepting func() int) {
+	if bytes.Compare(d.reach.self[:], peer[:]) < 0 {
+		limit.pause(ctx, l, func(waited time.Duration) bool {
+			return waited >= limit.holds || waited >= peerDialWait && accepting() == 0
+		})
+	}
+}
+
+// pause waits on a crowded host until isOver, which it checks repeatedly, or until the link has a connection or ctx ends.
+func (l *dialLimit) pause(ctx context.Context, pending *link.Link, isOver func(waited time.Duration) bool) {
+	began, tick := time.Now(), time.NewTicker(acceptingCheck)
+	defer tick.Stop()
+	for l.isCrowded() && !isOver(time.Since(began)) {
+		select {
+		case <-tick.C:
+		case <-pending.Settled():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -102,7 +102,7 @@ func TestLetPeerDial(t *testing.T) {
 		crowded := &dialLimit{make(chan struct{}, 1), 8 * attemptMax}
 		waits := func(rank, peer int, limit *dialLimit) time.Duration {
 			m, began := w.meshes[rank], time.Now()
-			m.letPeerDial(w.Context(), peer, m.peer(peer).link, limit)
+			m.dialer.letPeerDial(w.Context(), idOf(peer), m.peer(peer).link, limit, func() int { return m.peer(peer).accepting })
 			return time.Since(began)
 		}
 		if got := waits(0, 4, crowded); got != peerDialWait {
@@ -131,7 +131,7 @@ func TestDelayWatch(t *testing.T) {
 		crowded := &dialLimit{make(chan struct{}, 1), 2 * attemptMax}
 		waits := func(peer int, limit *dialLimit) time.Duration {
 			m, began := w.meshes[0], time.Now()
-			m.delayWatch(w.Context(), m.peer(peer).link, limit)
+			limit.delayWatch(w.Context(), m.peer(peer).link)
 			return time.Since(began)
 		}
 		if got := waits(4, crowded); got != watchDelay {

@@ -231,7 +231,7 @@ func TestReusedSlot(t *testing.T) {
 		m.Forget(idOf(1))
 		w.awaitFree(m, slot)
 		m.Expect([]membership.Node{other})
-		if got := m.node(slot); got.ID != other.ID {
+		if got := m.peer(slot).node; got.ID != other.ID {
 			t.Fatalf("slot %d has node %v, want %v", slot, got.ID, other.ID)
 		}
 		if err := m.beginProposal(t.Context(), r, slot, l); !errors.Is(err, link.ErrConnected) {
@@ -249,7 +249,7 @@ func TestAdoptWaitsForBoundedTime(t *testing.T) {
 		{0, 0, settleDefault},
 	} {
 		m := &Mesh{cfg: Config{SettleTimeout: test.settle, HeartbeatTimeout: test.heartbeat}}
-		if got := m.adoptTimeout(); got != test.want {
+		if got := m.cfg.adoptTimeout(); got != test.want {
 			t.Errorf("set to %v, heartbeat timeout %v: got %v, want %v", test.settle, test.heartbeat, got, test.want)
 		}
 	}

@@ -267,11 +267,6 @@ func (h handler) View(l *link.Link, message []byte) { h.mesh.peerSentView(l, mes
 
 func (h handler) Failed(l *link.Link, f wire.Failed, text string) { h.mesh.peerReported(l, f, text) }
 
-func (m *Mesh) logLink(r *route, slot int, id membership.NodeID) {
-	i := r.info(slot, id)
-	m.log.Debug("linked a node", m.note(slot), "transport", i.Transport, "bulk", i.BulkTransport, "reason", i.Reason)
-}
-
 // discard aborts a link outside slots, and releases its state in the engine.
 func (m *Mesh) discard(l *link.Link) {
 	l.Abort()

@@ -191,8 +191,6 @@ func (m *Mesh) linksLocked(selects func(p *peer) bool) (links []*link.Link) {
 	return links
 }
 
-func (m *Mesh) node(slot int) membership.Node { return *m.peer(slot).node }
-
 // Expect makes the mesh accept connections from nodes that are not in the view but may be in the
 // next one. They do not count as failed if they never connect, connect again, or lose their
 // link to this node.

@@ -88,7 +88,8 @@ type idleLink struct {
 	since       time.Time
 }
 
-// closeIdle lets links without traffic for Config.IdleTimeout become pending again, until the Mesh closes.
+// closeIdle lets links without traffic for Config.IdleTimeout become pending again, until the Mesh closes: not to peers that this node
+// watches or that watch it, nor to those that share memory with it or may join.
 func (m *Mesh) closeIdle() {
 	tick := time.NewTicker(max(m.cfg.IdleTimeout/4, time.Millisecond))
 	defer tick.Stop()
@@ -99,8 +100,14 @@ func (m *Mesh) closeIdle() {
 			return
 		case <-tick.C:
 		}
+		m.mu.Lock()
+		watches := m.watchRanksLocked()
+		links := m.linksLocked(func(p *peer) bool {
+			return p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil
+		})
+		m.mu.Unlock()
 		now, next := time.Now(), make(map[*link.Link]idleLink)
-		for _, l := range m.unwatchedLinks() {
+		for _, l := range links {
 			x := idleLink{heard: l.Heard(), sent: l.Traffic().Sent, since: now}
 			if old, ok := known[l]; ok && old.heard == x.heard && old.sent == x.sent {
 				x.since = old.since
@@ -111,15 +118,4 @@ func (m *Mesh) closeIdle() {
 		}
 		known = next
 	}
-}
-
-// unwatchedLinks returns the links that may be closed while they are idle: not to peers that this node
-// watches or that watch it, nor to those that share memory with it or may join.
-func (m *Mesh) unwatchedLinks() []*link.Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	watches := m.watchRanksLocked()
-	return m.linksLocked(func(p *peer) bool {
-		return p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil
-	})
 }

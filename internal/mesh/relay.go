@@ -81,14 +81,6 @@ func (m *Mesh) leaveRelayed(l *link.Link, e event) {
 	}
 }
 
-// relayOver returns the function that gives the pipes for relay frames of a link over a path to the relay, or nil.
-func (m *Mesh) relayOver(p *Path) func(*link.Link, transport.Sender, transport.Receiver) {
-	if m.cfg.Relay == nil || p == nil || p.Relay {
-		return nil
-	}
-	return m.attach
-}
-
 // attach lets the relay use a link. It blocks until the link is that of its peer, or has ended.
 func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
 	id, ok := m.awaitCurrent(l)
@@ -190,16 +182,6 @@ func (m *Mesh) linkNeighbors() {
 	}
 }
 
-// noteNewest is updateNear with a relay, when the world has formed.
-func (m *Mesh) noteNewest() {
-	m.mu.Lock()
-	formed := m.formed && !m.closing
-	m.mu.Unlock()
-	if m.cfg.Relay != nil && formed {
-		m.updateNear()
-	}
-}
-
 // updateNear adds the neighbors in the newest view to those of the adopted one, and computes the routes again if the view is
 // news: relays heal the paths of the adopted view without waiting for the program.
 func (m *Mesh) updateNear() {
@@ -244,7 +226,7 @@ func (m *Mesh) endRelayed(ctx context.Context, links map[*link.Link]membership.P
 		effects, known := links[l]
 		delete(links, l)
 		if known && !effects.Has(membership.SayGoodbye) { // It would not acknowledge the end of the connection: 5 s are saved.
-			m.cfg.Relay.endpoint.NodeGone(m.node(l.Peer).ID)
+			m.cfg.Relay.endpoint.NodeGone(m.peer(l.Peer).node.ID)
 		}
 		if known && effects.Has(membership.SayGoodbye) {
 			ends.Go(func() { sayGoodbye(ctx, l) })

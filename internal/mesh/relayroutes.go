@@ -165,12 +165,26 @@ func (m *Mesh) reroute() {
 	}
 }
 
+// relayTableLocked returns the routes in a view without the nodes that forward nothing any more, and without the neighbors whose links cannot
+// carry relay frames.
 func (m *Mesh) relayTableLocked(v membership.View) *relayTable {
 	t := &relayTable{view: v, ranks: make(map[membership.NodeID]int, v.Size())}
 	for rank, n := range v.Nodes {
 		t.ranks[n.ID] = rank
 	}
-	t.routes = m.cfg.Topology.Graph(v.Size()).Routes(t.ranks[m.cfg.Self], m.brokenLocked(t))
+	var broken topology.Broken
+	near := m.reach.neighborsIn(v)
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		switch rank, in := t.ranks[p.node.ID]; {
+		case !in || slot == m.self:
+		case p.hasStopped():
+			broken.Ranks = append(broken.Ranks, rank)
+		case near.has(p.node.ID) && !p.relaying:
+			broken.Links = append(broken.Links, rank)
+		}
+	}
+	t.routes = m.cfg.Topology.Graph(v.Size()).Routes(t.ranks[m.cfg.Self], broken)
 	return t
 }
 
@@ -181,23 +195,4 @@ func (m *Mesh) relayViewLocked() membership.View {
 		v.Nodes = v.Nodes[:min(m.formation.world, len(v.Nodes))]
 	}
 	return v
-}
-
-// brokenLocked returns the nodes of a table that forward nothing any more, and the neighbors without a link that can carry
-// relay frames.
-func (m *Mesh) brokenLocked(t *relayTable) (broken topology.Broken) {
-	near := m.reach.neighborsIn(t.view)
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		rank, in := t.ranks[p.node.ID]
-		if !in || slot == m.self {
-			continue
-		}
-		if p.hasStopped() {
-			broken.Ranks = append(broken.Ranks, rank)
-		} else if near.has(p.node.ID) && !p.relaying {
-			broken.Links = append(broken.Links, rank)
-		}
-	}
-	return broken
 }

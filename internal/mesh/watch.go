@@ -128,7 +128,7 @@ func (m *Mesh) watch() {
 	}
 	tick := time.NewTimer(untilMultiple(interval))
 	defer tick.Stop()
-	w := m.newWatcher(time.Now())
+	w := newWatcher(&m.cfg, time.Now())
 	w.breaks = m.probe
 	for count := 0; ; count++ {
 		select {
@@ -192,9 +192,9 @@ func (m *Mesh) watcherLinks() (links []*link.Link) {
 	return links
 }
 
-func (m *Mesh) newWatcher(now time.Time) *watcher {
+func newWatcher(cfg *Config, now time.Time) *watcher {
 	return &watcher{
-		interval: m.cfg.HeartbeatInterval, timeout: m.cfg.silenceMax(), last: now, processTime: processTime,
+		interval: cfg.HeartbeatInterval, timeout: cfg.silenceMax(), last: now, processTime: processTime,
 		links: make(map[*link.Link]heartbeat), spare: make(map[*link.Link]heartbeat),
 	}
 }

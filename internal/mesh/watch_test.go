@@ -88,7 +88,7 @@ func TestShortTimeout(t *testing.T) {
 		inBubble(t, 4, func(w *world) {
 			w.form()
 			m := w.meshes[0]
-			v := m.newWatcher(time.Now())
+			v := newWatcher(&m.cfg, time.Now())
 			v.timeout = time.Duration(of * float64(interval))
 			v.breaks = func(*link.Link) bool { return false }
 			for range 100 {
@@ -169,7 +169,7 @@ func TestStoppedNode(t *testing.T) {
 		// times of its own, so that the watch has no time to notice.
 		w.network.Partition(w.host(0))
 		now := time.Now()
-		v := m.newWatcher(now)
+		v := newWatcher(&m.cfg, now)
 		check := func(after time.Duration) {
 			now = now.Add(after)
 			v.check(m.watchedLinks(), now)
@@ -234,7 +234,7 @@ func TestStarvedPeer(t *testing.T) {
 				time.Sleep(10 * delay) // Nothing is in flight.
 				began := time.Now()
 				now := began
-				v := m.newWatcher(now)
+				v := newWatcher(&m.cfg, now)
 				v.processTime = func(*link.Link) (time.Duration, bool) { return min(now.Sub(began), test.runs), true }
 				v.check(m.watchedLinks(), now)
 				for len(w.notes[0].all()) == 0 && now.Sub(began) < 2*starvedMax*timeout {
@@ -257,7 +257,7 @@ func TestLateTicks(t *testing.T) {
 		m := w.meshes[0]
 		w.network.Partition(w.host(0))
 		now := time.Now()
-		v := m.newWatcher(now)
+		v := newWatcher(&m.cfg, now)
 		v.interval = timeout / 1000
 		for range 20 {
 			now = now.Add(timeout / 10)
