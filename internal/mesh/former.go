@@ -20,28 +20,28 @@ func (m *Mesh) DisconnectFormer() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if epoch := m.view.Epoch; !m.closing {
-		m.wg.Go(func() { m.disconnectFormer(epoch) })
+	epoch := m.view.Epoch
+	if m.closing {
+		return
 	}
-}
-
-func (m *Mesh) disconnectFormer(epoch uint64) {
-	tick := time.NewTicker(formerTick)
-	defer tick.Stop()
-	for {
-		links, isDone := m.formerLinks(epoch)
-		for _, l := range links {
-			l.Disconnect()
+	m.wg.Go(func() {
+		tick := time.NewTicker(formerTick)
+		defer tick.Stop()
+		for {
+			links, isDone := m.formerLinks(epoch)
+			for _, l := range links {
+				l.Disconnect()
+			}
+			if isDone {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-m.run.Done():
+				return
+			}
 		}
-		if isDone {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-m.run.Done():
-			return
-		}
-	}
+	})
 }
 
 // formerLinks returns the links with connections to release in the view of an epoch. It returns none until the neighbors

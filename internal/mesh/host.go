@@ -14,9 +14,20 @@ import (
 // dials. LinkHost does nothing if a node has no path for a host in common with this one. A link
 // that ends meanwhile is no error.
 func (m *Mesh) LinkHost(ctx context.Context, v membership.View) error {
-	links := m.pendingOfHost(v)
-	for id, l := range links {
-		if bytes.Compare(m.cfg.Self[:], id[:]) > 0 {
+	var pending membership.View
+	var links []*link.Link // to its nodes
+	m.mu.Lock()
+	for _, p := range m.peersInLocked(v) {
+		if p.isPending() {
+			pending.Nodes, links = append(pending.Nodes, *p.node), append(links, p.link)
+		}
+	}
+	m.mu.Unlock()
+	if !m.reach.IsHost(pending) {
+		return nil
+	}
+	for i, l := range links {
+		if bytes.Compare(m.cfg.Self[:], pending.Nodes[i].ID[:]) > 0 {
 			l.Need(link.Memory)
 		}
 	}
@@ -35,22 +46,4 @@ func (m *Mesh) LinkHost(ctx context.Context, v membership.View) error {
 		}
 	}
 	return nil
-}
-
-// pendingOfHost returns the pending links to the nodes of a view, or none if this node has no path
-// for a host in common with one of them.
-func (m *Mesh) pendingOfHost(v membership.View) map[membership.NodeID]*link.Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	links := make(map[membership.NodeID]*link.Link)
-	for _, p := range m.peersInLocked(v) {
-		if !p.isPending() {
-			continue
-		}
-		if r, ok := m.reach.expectedRoute(p.node); !ok || !r.path.isLocal() {
-			return nil
-		}
-		links[p.node.ID] = p.link
-	}
-	return links
 }

@@ -61,10 +61,10 @@ func (m *Mesh) relinkLocked(slot int) {
 // may be a part of the adopted one.
 func (m *Mesh) Neighbors(v membership.View) (ranks []int) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	near := m.reach.neighborsIn(m.view)
-	m.mu.Unlock()
-	for rank, n := range v.Nodes {
-		if n.ID != m.cfg.Self && near.has(n.ID) {
+	for rank, p := range m.peersInLocked(v) {
+		if near.has(p.node.ID) {
 			ranks = append(ranks, rank)
 		}
 	}

@@ -20,10 +20,7 @@ const (
 
 // answerTimeout returns answerMax, or the share of HeartbeatTimeout.
 func (cfg *Config) answerTimeout() time.Duration {
-	if d := cfg.HeartbeatTimeout / answerShare; d > 0 {
-		return min(d, answerMax)
-	}
-	return answerMax
+	return min(answerMax, cmp.Or(max(cfg.HeartbeatTimeout/answerShare, 0), answerMax))
 }
 
 // demandTimeout returns the time after which a peer that cannot be dialed counts as lost, given as a number of heartbeat timeouts.
