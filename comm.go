@@ -3,6 +3,7 @@ package nexar
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -190,9 +191,7 @@ func (c *Comm) Err() error {
 	if err == nil {
 		return nil
 	}
-	err = c.ended(err)
-	c.tellCause(err)
-	return err
+	return c.fails(err, func() error { return c.ended(err) })
 }
 
 // over returns the error of a call with a context that has ended. The engine checks
@@ -202,4 +201,59 @@ func (c *Comm) over(ctx context.Context) error {
 		return nil
 	}
 	return cmp.Or(c.Err(), cancelled(ctx))
+}
+
+// explain is the return of an operation with ctx that has failed with err, an error of the engine.
+func (c *Comm) explain(ctx context.Context, op string, err error) error {
+	ended, isEnded := errors.AsType[*engine.EndedError](err)
+	switch {
+	case err == nil:
+		return nil
+	case isEnded:
+		err = cmp.Or(c.comm.Err(), ended.Err) // The communicator may have learned a better reason since then.
+	case c.translate(err) != nil:
+		return c.fails(err, func() error { return opError(op, c.translate(err)) })
+	case ctx.Err() != nil: // Some call was cancelled, which ends all that are under way.
+		return opError(op, cancelledBy(ctx, err)) // The cause may be the error of another communicator, with other ranks.
+	}
+	return c.fails(err, func() error { return opError(op, c.ended(err)) })
+}
+
+// fails is the return of an operation with an error that public translates from err. Before the program gets the error, fails waits for
+// the cause of a loss, and tells the other nodes the rank that is the cause.
+//
+// Neither the mesh, which decides that a node is gone, nor the engine, which ends operations because of it, can tell the others: an
+// orderly end of a node fails only the operations that need it, and most ends fail none; the cause of a loss is known only
+// after the end of the operations; and the confirmations of the others must not delay what waits for a decision. So only here it is known that
+// the program gets an error, with which cause, and a goroutine of the program can wait.
+func (c *Comm) fails(err error, public func() error) error {
+	comm.AwaitCause(err)
+	err = public()
+	if rank, lost := c.blames(err); rank >= 0 && rank != c.impl.Rank {
+		c.node.tellCause(c.impl.Nodes[rank].ID, lost, err)
+	}
+	return err
+}
+
+// tellCause tells the other nodes that one of them is the cause of an error, before the program gets the error. The program may end its
+// process at once, and would be taken for the cause.
+func (n *nodeState) tellCause(cause membership.NodeID, lost bool, err error) {
+	n.factory.Mesh().Explain(cause, lost, err.Error())
+}
+
+// blames returns the rank that an error names as its cause, or -1, and whether this node has lost it.
+func (c *Comm) blames(err error) (rank int, lost bool) {
+	if e, ok := errors.AsType[*PeerError](err); ok {
+		return e.Rank, !e.Left
+	}
+	if e, ok := errors.AsType[*RevokedError](err); ok {
+		return e.Rank, false
+	}
+	if e, ok := errors.AsType[*MismatchError](err); ok {
+		if e.Rank == c.impl.Rank {
+			return e.Peer, false
+		}
+		return e.Rank, false
+	}
+	return -1, false
 }

@@ -303,7 +303,7 @@ func (n *Node) Failures(ctx context.Context) iter.Seq2[*PeerError, error] {
 			seen += len(list)
 			for _, f := range list {
 				err := &PeerError{Rank: f.Rank, Node: NodeID(f.Node.ID), Addr: f.Node.Addr(), Err: f.Err}
-				n.node.Mesh.Explain(f.Node.ID, true, err.Error()) // The program may exit because of err: see tellCause.
+				n.state.tellCause(f.Node.ID, true, err)
 				if !yield(err, nil) {
 					return
 				}

@@ -50,3 +50,6 @@ func Follow(c *Comm, f func(*Handle) error) *Handle { return c.follow(f) }
 
 // LocalSettings returns the fields of Config that Local uses.
 func LocalSettings() []string { return slices.Clone(localSettings) }
+
+// Translated returns the error of later operations on c, which has ended, as it is known now.
+func Translated(c *Comm) error { return c.ended(c.comm.Err()) }

@@ -58,11 +58,11 @@ func (c *Comm) Call(ctx context.Context, to int, fn string, args []byte) ([]byte
 	result, err := c.impl.Calls.Call(ctx, to, fn, args)
 	c.node.calls.End(place, engine.Outcome(err), len(result))
 	if err != nil {
-		public := c.callError(ctx, to, fn, err)
-		if _, stopped := errors.AsType[*rpc.CancelledError](err); !stopped { // else the cause is that of ctx: see publicError
-			c.tellCause(public)
+		public := func() error { return opError("call", c.callError(ctx, to, fn, err)) }
+		if _, stopped := errors.AsType[*rpc.CancelledError](err); stopped { // The cause is that of ctx: see explain.
+			return nil, public()
 		}
-		return nil, opError("call", public)
+		return nil, c.fails(err, public)
 	}
 	return result, nil
 }

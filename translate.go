@@ -88,53 +88,6 @@ func notFormed(err error) error {
 	return e
 }
 
-// explain turns an error of the engine, of a call with ctx, into an error of this
-// package, which names the ranks and their nodes.
-func (c *Comm) explain(ctx context.Context, op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	known, public := c.publicError(ctx, op, err)
-	if known {
-		c.tellCause(public)
-	}
-	return public
-}
-
-// tellCause tells the other ranks the cause of an error, if that is another rank, before the program
-// gets the error. The program may end its process at once, and would be taken for the cause.
-func (c *Comm) tellCause(err error) {
-	cause, lost := c.impl.Rank, false
-	if e, ok := errors.AsType[*PeerError](err); ok {
-		cause, lost = e.Rank, !e.Left
-	} else if e, ok := errors.AsType[*RevokedError](err); ok {
-		cause = e.Rank
-	} else if e, ok := errors.AsType[*MismatchError](err); ok {
-		if cause = e.Rank; cause == c.impl.Rank {
-			cause = e.Peer
-		}
-	}
-	if cause >= 0 && cause != c.impl.Rank {
-		c.impl.Explain(cause, lost, err.Error())
-	}
-}
-
-// publicError is explain without the other ranks. Known is false if the error is the cause of ctx, which
-// comes from the program: it may be the error of another communicator, with other ranks.
-func (c *Comm) publicError(ctx context.Context, op string, err error) (known bool, public error) {
-	if e, ok := errors.AsType[*engine.EndedError](err); ok {
-		return true, opError(op, c.ended(cmp.Or(c.comm.Err(), e.Err))) // The communicator may have learned a better reason since then.
-	}
-	if translated := c.translate(err); translated != nil {
-		return true, opError(op, translated)
-	}
-	// Some call was cancelled, which ends all that are under way.
-	if ctx.Err() != nil {
-		return false, opError(op, cancelledBy(ctx, err))
-	}
-	return true, opError(op, c.ended(err))
-}
-
 // cancelled is the error of a call with a context that has ended: the error of the
 // context and, if there is another one, its cause.
 func cancelled(ctx context.Context) error {
@@ -178,7 +131,7 @@ func (c *Comm) ended(cause error) error {
 }
 
 // translate turns an error of the engine into one of this package, with ranks of this communicator. It returns nil for
-// one that is not the engine's, or that names a rank which is not in this communicator.
+// one that is not the engine's, or that names a rank which is not in this communicator. It is pure: it neither waits nor sends.
 func (c *Comm) translate(err error) error {
 	if errors.Is(err, engine.ErrClosed) {
 		return errClosedHere
@@ -245,8 +198,7 @@ func (translator) Operation(w *wire.Wait) trace.Operation { return collective.Wa
 // Deadlock implements engine.Describer.
 func (translator) Deadlock(e *engine.DeadlockError) string { return deadlockError(e).Error() }
 
-// peerError is the error for the failure of a rank. If the rank was lost, peerError blocks until the
-// cause is known or cannot be known, for at most 500 ms after the loss.
+// peerError is the error for the failure of a rank. If the rank was lost, it names the cause if that is known by now: see [comm.AwaitCause].
 func (c *Comm) peerError(failed int, left bool, failure error) *PeerError {
 	rank, suspects, err := c.impl.LossOf(failed, failure)
 	n := c.impl.Nodes[rank]

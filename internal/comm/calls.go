@@ -27,7 +27,10 @@ func (c *Comm) serve(carrier *engine.Comm) {
 	c.View.mu.Lock()
 	c.View.services[c.Calls] = true
 	c.View.mu.Unlock()
-	end := func(err error) { c.Calls.Close(c.Gone(err)) }
+	end := func(err error) {
+		AwaitCause(err)
+		c.Calls.Close(c.Gone(err))
+	}
 	left := func(rank int, err error) { c.Calls.Lost(rank, c.Gone(err)) }
 	carrier.Watch(engine.Watcher{Message: c.Calls.Arrived, Left: left, Ended: end})
 	// The error of the communicator is more precise than that of the carrier.

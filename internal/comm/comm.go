@@ -56,21 +56,22 @@ func (c *Comm) Size() int { return len(c.Nodes) }
 // Epoch returns the number of the view of the communicator.
 func (c *Comm) Epoch() uint64 { return c.View.View.Epoch }
 
-// Explain tells the other nodes of the world that an operation of this node has failed with text,
-// because of a rank. The program gets the error afterwards: see [mesh.Mesh.Explain].
-func (c *Comm) Explain(rank int, lost bool, text string) {
-	c.View.mesh.Explain(c.Nodes[rank].ID, lost, text)
+// AwaitCause blocks until the cause of the loss of a rank, if that is an err, is known or cannot be known, for at most 500 ms after the loss.
+// Errors that a program gets are translated afterwards.
+func AwaitCause(err error) {
+	if loss, ok := errors.AsType[*mesh.LossError](err); ok {
+		<-loss.Known()
+	}
 }
 
 // LossOf returns the cause of the failure of a rank: its rank, the suspects if one of several nodes is
-// the cause, and the error that names it. It blocks as [mesh.LossError.Cause] does. A cause outside
+// the cause, and the error that names it. Until the cause is known, it is the rank itself. A cause outside
 // the communicator is in the error alone.
 func (c *Comm) LossOf(failed int, failure error) (rank int, suspects []blame.Suspect, err error) {
 	loss, ok := errors.AsType[*mesh.LossError](failure)
 	if !ok {
 		return failed, nil, failure
 	}
-	<-loss.Known()
 	cause := loss.Cause()
 	rank = failed
 	if named := c.RankOf(cause.Node); named >= 0 {
@@ -201,6 +202,7 @@ func (e *buildError) Unwrap() error { return e.err }
 // translated translates a buildError for users of the communicator.
 func translated(err error) error {
 	if b, ok := errors.AsType[*buildError](err); ok {
+		AwaitCause(b.err)
 		return b.comm.View.errors.Translate(b.comm, b.err)
 	}
 	return err

@@ -119,6 +119,7 @@ func (f *Follower) Without(ctx context.Context, old *Comm, out []membership.Node
 // ended returns the error of operations on a communicator that has ended, or nil.
 func (c *Comm) ended() error {
 	if cause := c.Cause(); cause != nil {
+		AwaitCause(cause)
 		return c.View.errors.Ended(c, cause)
 	}
 	return nil
