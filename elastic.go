@@ -230,7 +230,7 @@ func (n *Node) awaitLeft(ctx context.Context) error {
 				return nil
 			case <-n.closed:
 				return errClosedHere
-			case <-time.After(leftTimeout):
+			case <-time.After(comm.NoticeTimeout): // The loop over Epochs ends once it knows that this node has left.
 				return fmt.Errorf("%w: %w; call Close to leave at once", ErrNoQuorum, err)
 			}
 		case <-ctx.Done():
@@ -256,10 +256,6 @@ func (n *Node) showLeave() (done func()) {
 		delete(n.leaves, w)
 	}
 }
-
-// leftTimeout bounds the time from the end of the session with the seed to the end of the
-// loop over Epochs.
-const leftTimeout = time.Second
 
 // A WorldChange describes the difference between the world of an epoch and that of the previous epoch
 // of this node. See [Comm.Change].

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/overlap"
 	"github.com/nexar-go/nexar/internal/p2p"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // A Tag is the number that a receive uses to select messages. The tag of a message is not negative.
@@ -378,26 +379,19 @@ func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ u
 		if limit > 0 && waited >= limit {
 			return nil, opError(name, c.noReceive(waited, r.Len(), typ, tag))
 		}
-		if !warned && waited >= receiveWarning {
+		if !warned && waited >= trace.StalledAfter {
 			warned = true
 			c.node.config.Log.Warn("this rank waits for itself", "deadlock", c.noReceive(waited, r.Len(), typ, tag), "fails after", limit)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, opError(name, cancelled(ctx))
-		case <-time.After(receivePause): // Another goroutine may be about to receive.
+		case <-time.After(10 * time.Millisecond): // Another goroutine may be about to receive.
 		}
 		s, err = c.comm.Messages().StartSend(r, typ, to, int64(tag))
 	}
 	return s, c.explain(ctx, name, err)
 }
-
-const (
-	// receivePause is the time after which a blocking send to this rank looks for a receive again.
-	receivePause = 10 * time.Millisecond
-	// receiveWarning is the time after which it warns.
-	receiveWarning = time.Second
-)
 
 // sent waits for a send that startSend has returned.
 func sent(ctx context.Context, c *Comm, name string, s *p2p.Send, err error) error {

@@ -184,7 +184,7 @@ func (n *Node) open(ctx context.Context, cfg Config) (err error) {
 	n.follower.Timeout, n.follower.Abort = max(0, cfg.RecoveryTimeout), cfg.Recovery != Automatic
 	// A call may have been given up because of a host that has not been silent
 	// for long enough yet, and the seed needs a moment.
-	n.follower.Grace = mesh.SilenceMax(cfg.HeartbeatInterval, cfg.HeartbeatTimeout) + time.Second
+	n.follower.Grace = mesh.SilenceMax(cfg.HeartbeatInterval, cfg.HeartbeatTimeout) + comm.NoticeTimeout
 	n.follower.LeaveGrace = n.node.Mesh.GoodbyeTimeout()
 	if !n.node.Late {
 		world, err := n.state.first(ctx, n.node.View)

@@ -82,13 +82,10 @@ func (n *Node) status(detail wire.Detail) []byte {
 		return nil
 	}
 	if detail == wire.History {
-		n.node.Mesh.Engine().TimeExactly(exactFor)
+		n.node.Mesh.Engine().TimeExactly(2 * time.Second) // until the next query of a page or terminal that somebody watches
 	}
 	return recorder.Encode(n.Trace(), detail)
 }
-
-// exactFor is how long operations are timed exactly after a query for the history.
-const exactFor = 2 * time.Second
 
 // Trace returns the recent operations of this node, on all its communicators. It may be
 // called at any time, also while operations are running, which it hardly delays, and after

@@ -15,6 +15,7 @@ import (
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/state"
 	"github.com/nexar-go/nexar/internal/wake"
+	"github.com/nexar-go/nexar/trace"
 )
 
 // Sync copies the current state from one rank to all ranks. The source is the first rank that has the
@@ -132,16 +133,13 @@ func (c *Comm) broadcastParts(ctx context.Context, name string, op uint8, parts 
 	return err
 }
 
-// receivedAfter is the time after which a rank logs how much of a state it has received.
-const receivedAfter = 10 * time.Second
-
 // reportReceived logs at growing intervals how much this rank has received of a state of root.
 func (c *Comm) reportReceived(name string, op uint8, root int, lengths []int, ended *atomic.Int64) *wake.Reminder {
 	all := int64(0)
 	for _, n := range lengths {
 		all += int64(n)
 	}
-	return wake.Remind(receivedAfter, func(waited time.Duration) {
+	return wake.Remind(trace.LongAfter, func(waited time.Duration) {
 		c.node.config.Log.Warn(name+" receives a state", "rank", c.impl.Rank, "from", root, "received", min(ended.Load()+c.comm.Received(op), all), "bytes", all, "waited", waited)
 	})
 }

@@ -52,7 +52,7 @@ const (
 
 	// deadlineMargin is the time before the deadline of go test at which ranks are stopped, to
 	// report their stacks.
-	deadlineMargin = 10 * time.Second
+	deadlineMargin = 2 * defaultGrace
 
 	// defaultGrace is the time for ranks to return after another has failed, and again after
 	// their communicators are closed.

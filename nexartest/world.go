@@ -20,7 +20,7 @@ var ErrKilled = errors.New("nexartest: killed by the test")
 
 // defaultSimulatedTimeout is longer than the default times to detect failures and deadlocks, one after
 // the other. Those of collectives and messages are longer.
-const defaultSimulatedTimeout = 10 * time.Minute
+const defaultSimulatedTimeout = 5 * defaultTimeout
 
 // A Link has the settings of a link between two hosts: Delay, Jitter, Rate, Loss, and others. The
 // zero value is a perfect and infinitely fast link.

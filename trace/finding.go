@@ -31,14 +31,18 @@ const (
 	Working  = "working"
 )
 
+// The times after which a call is worth a look.
 const (
-	// stalledAfter is the time after which a rank that others wait for is more than late. The nodes take the snapshots of one
-	// poll within less.
-	stalledAfter = time.Second
+	// StalledAfter is the time without progress after which a call, a link or a rank that others wait for is stalled, and more than
+	// late. The nodes take the snapshots of one poll within less.
+	StalledAfter = time.Second
+	// LongAfter is the time without progress after which a call is logged, and a call that no other rank delays is reported.
+	LongAfter = 10 * time.Second
+)
+
+const (
 	// lateAfter is the resolution of the times of brief operations.
 	lateAfter = 20 * time.Millisecond
-	// longAfter is the time after which a call that no other rank delays is reported.
-	longAfter = 10 * time.Second
 	// lossShown is how long the loss of a rank is reported.
 	lossShown = time.Minute
 	// findingsMax bounds the findings, and groupsMax the calls in one.
@@ -255,7 +259,7 @@ func (a *world) isClosed(list []int) bool {
 
 // isStuck reports whether the collective of several ranks makes no progress although data for one of them is in flight.
 func (a *world) isStuck(list []int) bool {
-	moves := func(r int) bool { return a.in[r].Still < stalledAfter }
+	moves := func(r int) bool { return a.in[r].Still < StalledAfter }
 	_, inFlight := a.inFlight[list[0]]
 	for _, r := range list {
 		_, ok := a.inFlight[r]
@@ -337,7 +341,7 @@ func (a *world) deadlocks() []Finding {
 	}
 	by := a.groups(stuck)
 	since := slices.MinFunc(by, func(a, b group) int { return cmp.Compare(a.time, b.time) }).time
-	if since < stalledAfter && !a.all {
+	if since < StalledAfter && !a.all {
 		return nil
 	}
 	f := Finding{State: Deadlock, Ranks: some(stuck), For: since, waiters: stuck}
@@ -374,7 +378,7 @@ func (a *world) delays() (list []Finding) {
 			f.Text = capital(fmt.Sprintf("%s %s", a.who(e.ranks), e))
 		case len(waiters) == 0:
 			continue
-		case isSilent || f.For >= stalledAfter || a.all:
+		case isSilent || f.For >= StalledAfter || a.all:
 			if f.Text = a.wait(waiters, e.ranks); e.doing != "" {
 				f.Text += ", which " + e.String()
 			}
@@ -439,7 +443,7 @@ func (a *world) working() Finding {
 	}
 	var long []int
 	for rank, o := range a.in {
-		if len(o.Waiting) > 0 && o.Duration >= longAfter {
+		if len(o.Waiting) > 0 && o.Duration >= LongAfter {
 			long = append(long, rank)
 		}
 	}
@@ -462,7 +466,7 @@ func (a *world) working() Finding {
 	switch {
 	case last == nil:
 		f.Text += ", and have made no call"
-	case ended >= stalledAfter:
+	case ended >= StalledAfter:
 		f.Text += fmt.Sprintf(", and have been in no call for %s; the last was %s", span(ended), last.short())
 	}
 	if a.size == 1 {

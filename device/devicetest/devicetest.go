@@ -159,11 +159,8 @@ func Run(t *testing.T, factory Factory) {
 	}
 }
 
-// waitLimit bounds a subtest, which is little work.
-const waitLimit = 30 * time.Second
-
 func (s subtest) run(tb testing.TB, factory Factory) {
-	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second) // It is little work.
 	defer cancel()
 	s.body(&check{
 		TB: tb, d: factory(tb), ctx: ctx, another: func() device.Device { return factory(tb) },

@@ -26,9 +26,9 @@ const (
 	// quarter of that time, it returns to its old processor, and stays there for
 	// returnPause, which doubles each time this happens, up to returnPauseMax. The first pause is short: the other
 	// program may have been one that starts the ranks.
-	trialTime      = 20 * time.Millisecond
-	returnPause    = 50 * time.Millisecond
-	returnPauseMax = time.Minute
+	trialTime      = 20 * hopPause
+	returnPause    = 50 * hopPause
+	returnPauseMax = 60 * hopPauseMax
 )
 
 // Config configures a Place.

@@ -12,14 +12,14 @@ import (
 	"sync"
 	"time"
 	"unicode"
+
+	"github.com/nexar-go/nexar/trace"
 )
 
 const (
-	// After is the least time of a call in progress, or between calls, after which its place is asked for. Stacks are read again after
-	// half of it, so that they are later than the beginning of the call.
-	After = time.Second
-	// readEvery is the least time between two reads of the stacks, which stop the program for about a microsecond for each goroutine.
-	readEvery = After / 2
+	// readEvery is the least time between two reads of the stacks, which stop the program for about a microsecond for each goroutine. They are
+	// asked for calls that have lasted for twice as long, and so are later than the beginning of the call.
+	readEvery = trace.StalledAfter / 2
 	// goroutinesMax bounds the goroutines: with more, no stacks are read.
 	goroutinesMax = 8192
 	// module is the path of nexar.
@@ -51,7 +51,7 @@ const seenMax = 1024
 // A call is a function of nexar that a goroutine is in, and where the program has called it.
 type call struct{ function, site string }
 
-// Call returns where the program waits in an operation such as "all_reduce" that has lasted for After: "train/main.go:42". It returns two
+// Call returns where the program waits in an operation such as "all_reduce" that has lasted for trace.StalledAfter: "train/main.go:42". It returns two
 // places if goroutines wait in both, and nothing if there are more or none.
 func (r *Reader) Call(op string) string {
 	r.mu.Lock()
@@ -81,7 +81,7 @@ func (r *Reader) Call(op string) string {
 	return ""
 }
 
-// Main returns where the main goroutine of a program is that has been in no call for After, or nothing if that is unknown.
+// Main returns where the main goroutine of a program is that has been in no call for trace.StalledAfter, or nothing if that is unknown.
 func (r *Reader) Main() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

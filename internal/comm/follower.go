@@ -221,14 +221,14 @@ func (f *Follower) view(ctx context.Context, epoch uint64, cause error, timeout 
 	return v, err
 }
 
-// removalTimeout bounds the wait for the message that this node was removed, after others have
-// closed their links to it.
-const removalTimeout = time.Second
+// NoticeTimeout bounds the time from the end of links, or of the session with the seed, until this node knows the decision of the seed about it:
+// a view, or its removal.
+const NoticeTimeout = time.Second
 
 // failure returns the error of a world after its communicator has ended by a failure: that this
 // node was removed, if that is known.
 func (f *Follower) failure(ctx context.Context, old *Comm) error {
-	within, cancel := context.WithTimeout(ctx, removalTimeout)
+	within, cancel := context.WithTimeout(ctx, NoticeTimeout)
 	defer cancel()
 	if _, err := f.Views.Next(within, old.Epoch()); err != nil && within.Err() == nil && f.isOver(old, err) {
 		return &LostError{Err: err, Cause: old.ended()}

@@ -213,7 +213,7 @@ func courses() map[string]course {
 			v.set(1, errRemoved)
 		}, errs: []error{errFailed, errRemoved}, took: time.Millisecond},
 		"abort after a failure": {abort: true, then: func(old *Comm, _ *views, _ context.CancelFunc) { old.stop(errFailed) },
-			errs: []error{errFailed}, took: removalTimeout},
+			errs: []error{errFailed}, took: NoticeTimeout},
 	}
 }
 

@@ -1,10 +1,13 @@
-// Package deadline implements the deadlines of pipes.
+// Package deadline implements the deadlines of pipes and of handshakes.
 package deadline
 
 import (
 	"sync"
 	"time"
 )
+
+// Handshake bounds a handshake with a peer, and each step of one that both sides take. It takes seconds while many ranks on a few processors join.
+const Handshake = 20 * time.Second
 
 // A Deadline is a time that may change, after which calls on one end of a pipe fail. L guards it. The zero value
 // with L and Wake has no deadline.

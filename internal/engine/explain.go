@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -80,7 +79,7 @@ func (s *stalls) operation(w *wire.Wait, ago time.Duration) trace.Operation {
 
 // siteOfLocked returns the place of a call of this node in the program, if it has lasted for long. The stacks are read until the place is known.
 func (s *stalls) siteOfLocked(w *wait) string {
-	if time.Duration(w.wire.For) < callsite.After || w.p2p.Idle {
+	if time.Duration(w.wire.For) < trace.StalledAfter || w.p2p.Idle {
 		return ""
 	}
 	c := s.calls[w.waitKey]

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/deadlock"
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
@@ -23,10 +22,8 @@ const (
 	askFirst      = stallTick
 	askEvery      = 4 * stallTick
 	asksPerSecond = 100
-	// warnAfter is the time without progress after which a call is logged. The time to the next
-	// message doubles up to warnMax.
-	warnAfter = 10 * time.Second
-	warnMax   = 60 * warnAfter
+	// A call without progress is logged after trace.LongAfter. The time to the next message doubles up to warnMax.
+	warnMax = 60 * trace.LongAfter
 	// namedMax limits the waits in an error, and the ranks that it describes.
 	namedMax = 10
 )
@@ -224,7 +221,7 @@ func (s *stalls) checkLocked(own waits, ok bool, ago time.Duration, occupied map
 func (s *stalls) ageLocked(w *wait) *stalledCall {
 	c := s.calls[w.waitKey]
 	if c == nil || c.progress != w.progress {
-		c = &stalledCall{since: s.now, progress: w.progress, warnAt: s.now + warnAfter, pause: warnAfter}
+		c = &stalledCall{since: s.now, progress: w.progress, warnAt: s.now + trace.LongAfter, pause: trace.LongAfter}
 		s.calls[w.waitKey] = c
 	}
 	c.seen = true
@@ -278,8 +275,8 @@ func (s *stalls) asksLocked() (fx []func()) {
 			if age < stallAfter || w.wire.Any && s.own.busy { // This node is in no deadlock.
 				continue
 			}
-			logged, late = logged || age >= warnAfter && !w.wire.Any, late || age >= callsite.After
-			eachPeer(&w.wire, len(s.own.links), func(rank int) { ask(rank, age >= warnAfter, age >= callsite.After) })
+			logged, late = logged || age >= trace.LongAfter && !w.wire.Any, late || age >= trace.StalledAfter
+			eachPeer(&w.wire, len(s.own.links), func(rank int) { ask(rank, age >= trace.LongAfter, age >= trace.StalledAfter) })
 		}
 	}
 	for _, rank := range s.closureLocked() {

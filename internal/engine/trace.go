@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nexar-go/nexar/internal/callsite"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
 	"github.com/nexar-go/nexar/internal/recorder"
@@ -63,12 +62,12 @@ func (e *Engine) SetSites(s *trace.Snapshot) (free time.Duration) {
 		case !o.Running():
 			free = min(free, s.Time.Sub(o.Start.Add(o.Duration)))
 		default:
-			if free = 0; o.Duration >= callsite.After {
+			if free = 0; o.Duration >= trace.StalledAfter {
 				o.Site = e.sites.Call(o.Op)
 			}
 		}
 	}
-	if free >= callsite.After {
+	if free >= trace.StalledAfter {
 		s.Site = e.sites.Main()
 	}
 	return free

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 	// them may time out or has to send queries, or after dozeMax, since the runtime of Go needs
 	// a part of a millisecond for each check. An operation that has moved meanwhile may time out
 	// as much later.
-	dozeAfter = time.Second
+	dozeAfter = trace.StalledAfter
 	dozeMax   = 250 * time.Millisecond
 	// watchIdle is the number of ticks without an operation after which the watchdog sleeps. A sleep costs the next operation a wakeup
 	// of the watchdog, and each tick wakes an idle process.
@@ -27,7 +28,7 @@ const (
 	// queryAfter is the time without progress after which an operation queries the ranks
 	// that it waits for. It doubles up to queryMax.
 	queryAfter = 2 * watchTick
-	queryMax   = 2 * time.Second
+	queryMax   = 2 * dozeAfter
 	// tickCreditMax caps the time that is charged between two checks. If more has
 	// passed, this process was stopped, or its machine, perhaps with all others.
 	tickCreditMax = 2 * dozeMax

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/mem"
@@ -247,7 +248,7 @@ func permutations(n int) (all [][]int) {
 }
 
 // TestBulkDoesNotArrive: a link ends on both sides if the second connection does not arrive within
-// peerTimeout.
+// deadline.Handshake.
 func TestBulkDoesNotArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newApart(t)
@@ -256,10 +257,10 @@ func TestBulkDoesNotArrive(t *testing.T) {
 		tr := &Transfer{Grant: x.a.Grant(&Sink{Dst: make([]byte, 10), Owner: ignore{}}), Data: make([]byte, 10), Owner: ignore{}}
 		x.b.Deliver(tr)
 		var err error
-		if d := took(func() { err = <-x.hb.ends }); d != peerTimeout {
-			t.Errorf("after %v, want %v", d, peerTimeout)
+		if d := took(func() { err = <-x.hb.ends }); d != deadline.Handshake {
+			t.Errorf("after %v, want %v", d, deadline.Handshake)
 		}
-		if err == nil || !strings.Contains(err.Error(), "bulk over test") || !strings.Contains(err.Error(), fmt.Sprint("not within ", peerTimeout)) {
+		if err == nil || !strings.Contains(err.Error(), "bulk over test") || !strings.Contains(err.Error(), fmt.Sprint("not within ", deadline.Handshake)) {
 			t.Errorf("b: got %v", err)
 		}
 		if err := x.ha.wait(t); !errors.Is(err, transport.ErrPeerClosed) {

@@ -9,8 +9,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// lingerTime bounds the time for a peer to close the connection after its goodbye, and that from the end of a pipe to the end of
-// its connection. The peer closes when it has our acknowledgement, but the packets of the close may be lost.
+// lingerTime bounds the time for a peer to end its use of a connection: to close it after its goodbye or the end of a pipe, or to stop writing into
+// memory that is withdrawn. The peer closes when it has our acknowledgement, but the packets of the close may be lost.
 const lingerTime = time.Second
 
 // Close waits until all transfers are delivered, says goodbye, and closes the connection when the peer has read

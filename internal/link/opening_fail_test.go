@@ -8,15 +8,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/transport"
 )
 
-// TestBulkLaneDoesNotOpen: pipes that fail to open, or take longer than peerTimeout, end the link.
+// TestBulkLaneDoesNotOpen: pipes that fail to open, or take longer than deadline.Handshake, end the link.
 func TestBulkLaneDoesNotOpen(t *testing.T) {
 	boom := errors.New("boom")
 	for name, fail := range map[string]func(p *gatedPair){
 		"failure": func(p *gatedPair) { p.ca.gate <- boom },
-		"silence": func(*gatedPair) { time.Sleep(peerTimeout) },
+		"silence": func(*gatedPair) { time.Sleep(deadline.Handshake) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -26,7 +27,7 @@ func TestBulkLaneDoesNotOpen(t *testing.T) {
 				p.ca.awaitOpening(t)
 				var err error
 				d := took(func() { fail(p); err = <-p.ha.ends })
-				if name == "silence" && (d != peerTimeout || !strings.Contains(err.Error(), fmt.Sprint("not within ", peerTimeout))) ||
+				if name == "silence" && (d != deadline.Handshake || !strings.Contains(err.Error(), fmt.Sprint("not within ", deadline.Handshake))) ||
 					name == "failure" && (d != 0 || !errors.Is(err, boom)) || !strings.Contains(err.Error(), "open the bulk lane") {
 					t.Errorf("after %v: got %v", d, err)
 				}

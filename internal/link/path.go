@@ -10,13 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
-
-// peerTimeout bounds the wait for the next step of a peer while a connection is made: the preamble of a pipe, the second connection
-// that it has announced, or the confirmation of one that it has proposed.
-const peerTimeout = 20 * time.Second
 
 // A path is one of the connections of a link.
 type path struct {
@@ -127,10 +124,10 @@ const bulkFailuresMax = 2
 // lasts reports whether the connection ends only with the process of the peer: then what was sent is received.
 func (p *path) lasts() bool { return p.can.Lasting && !p.of.link.common.disconnects }
 
-// openBulk opens the pipes of the bulk lane on a path. If that fails, or takes longer than peerTimeout, the
+// openBulk opens the pipes of the bulk lane on a path. If that fails, or takes longer than deadline.Handshake, the
 // connection is broken, or the link fails after bulkFailuresMax connections.
 func (a *attachment) openBulk(p *path) {
-	limited, cancel := context.WithTimeout(a.life, peerTimeout)
+	limited, cancel := context.WithTimeout(a.life, deadline.Handshake)
 	defer cancel()
 	pipes, err := p.openEach(limited, slices.Repeat([]wire.Lane{wire.Bulk}, a.bulkPipes(p)))
 	if err == nil {
@@ -138,7 +135,7 @@ func (a *attachment) openBulk(p *path) {
 		return
 	}
 	if limited.Err() != nil && a.life.Err() == nil {
-		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, peerTimeout)
+		err = fmt.Errorf("link: open the %v lane: not within %v", wire.Bulk, deadline.Handshake)
 	}
 	if !a.awaitEnd(p, err) && a.link.exchange().bulk.addFailure() == bulkFailuresMax {
 		a.link.Fail(p.wrap(fmt.Errorf("%w, on %d connections in a row", err, bulkFailuresMax)))
@@ -225,7 +222,7 @@ func (a *attachment) enterAs(ctx context.Context, p *path, pipe transport.Receiv
 // acceptLane reads the preamble of a pipe.
 func acceptLane(p transport.Receiver) (wire.Preamble, error) {
 	var b [wire.PreambleSize]byte
-	p.SetReadDeadline(time.Now().Add(peerTimeout))
+	p.SetReadDeadline(time.Now().Add(deadline.Handshake))
 	if _, err := io.ReadFull(p, b[:]); err != nil {
 		return wire.Preamble{}, fmt.Errorf("read the name of a lane: %w", err)
 	}
@@ -261,7 +258,7 @@ func (a *attachment) openOn(ctx context.Context, apart bool) {
 			return
 		}
 	}
-	limited, cancel := context.WithTimeout(ctx, peerTimeout)
+	limited, cancel := context.WithTimeout(ctx, deadline.Handshake)
 	defer cancel()
 	pipes, err := a.openLanes(limited, p)
 	if err != nil {
@@ -313,7 +310,7 @@ func (a *attachment) addRelayPipe(s transport.Sender, r transport.Receiver) {
 // await waits for the second connection and makes it a path of the link. If it does not
 // arrive, the first one is broken and await returns nil.
 func (a *attachment) await(ctx context.Context) *path {
-	limited, cancel := context.WithTimeout(ctx, peerTimeout)
+	limited, cancel := context.WithTimeout(ctx, deadline.Handshake)
 	defer cancel()
 	c, err := a.cfg.Await(limited)
 	switch {
@@ -321,7 +318,7 @@ func (a *attachment) await(ctx context.Context) *path {
 		return nil
 	case err != nil:
 		if limited.Err() != nil {
-			err = fmt.Errorf("not within %v, although the peer has announced it", peerTimeout)
+			err = fmt.Errorf("not within %v, although the peer has announced it", deadline.Handshake)
 		}
 		a.broken(a.first, a.secondPath(nil).wrap(fmt.Errorf("the second connection has not arrived: %w", err)))
 		return nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/link/lane"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -128,7 +129,7 @@ func (l *Link) Connect(ctx context.Context, conn transport.Conn, cfg Config) err
 }
 
 // Accept waits until the peer proposes a connection that it has made, accepts it if admit, which may block,
-// returns no error, and gives it to a pending link when the peer has confirmed, within peerTimeout, that it uses
+// returns no error, and gives it to a pending link when the peer has confirmed, within deadline.Handshake, that it uses
 // the connection. A link with a connection that the peer has lost becomes pending before that, or ends, as it does when its connection
 // breaks. The fields Await, BulkOver, BulkPipes and Relay of cfg belong to the connection. If Accept fails, the caller keeps
 // the connection, and no frame is lost: the peer may give up before it has read the acceptance.
@@ -151,7 +152,7 @@ func (l *Link) Accept(ctx context.Context, conn transport.Conn, cfg Config, admi
 		return err
 	}
 	defer a.giveUp(true)
-	limited, cancel := context.WithTimeoutCause(ctx, peerTimeout, fmt.Errorf("no answer within %v", peerTimeout))
+	limited, cancel := context.WithTimeoutCause(ctx, deadline.Handshake, fmt.Errorf("no answer within %v", deadline.Handshake))
 	defer cancel()
 	control, err := a.first.open(limited, wire.Control)
 	if err != nil {

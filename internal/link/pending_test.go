@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -179,7 +180,7 @@ func TestPendingUnconfirmed(t *testing.T) {
 	})
 }
 
-// TestPendingSilentDialer: a peer that stops after it has read the acceptance of its connection holds a link for peerTimeout.
+// TestPendingSilentDialer: a peer that stops after it has read the acceptance of its connection holds a link for deadline.Handshake.
 // The error names the peer, the link stays pending, and Close does not wait longer.
 func TestPendingSilentDialer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -192,8 +193,8 @@ func TestPendingSilentDialer(t *testing.T) {
 			t.Fatal("no control lane")
 		}
 		var err error
-		if d := took(func() { err = <-accepted }); d != peerTimeout {
-			t.Errorf("Accept took %v, want %v", d, peerTimeout)
+		if d := took(func() { err = <-accepted }); d != deadline.Handshake {
+			t.Errorf("Accept took %v, want %v", d, deadline.Handshake)
 		}
 		want := fmt.Sprintf("link: the peer %s at %s has not confirmed the connection: no answer within 20s", cb.Peer(), cb.RemoteAddr())
 		if err == nil || err.Error() != want {

@@ -252,7 +252,7 @@ func FuzzReadFrames(f *testing.F) {
 }
 
 // TestSilentPipe: a pipe without a preamble does not delay other lanes, and ends the link after
-// peerTimeout.
+// deadline.Handshake.
 func TestSilentPipe(t *testing.T) {
 	ca, cb := conns(t)
 	h := newHandler()

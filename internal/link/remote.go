@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -22,14 +21,11 @@ func (g *remoteGrant) end() {
 	g.registration.Deregister()
 }
 
-// recallMax bounds the time that Ungrant waits for a peer that may be writing. After it the memory is withdrawn from the peer, which
-// ends the connection if the peer is still writing.
-const recallMax = time.Second
-
-// withdraw ends the permission of a sink that is not full. The peer may be writing.
+// withdraw ends the permission of a sink that is not full. The peer may be writing: after lingerTime the memory is withdrawn from it, which ends
+// the connection if it is still writing.
 func (l *Link) withdraw(g *remoteGrant) {
 	if !l.exchange().grants.ignored.Load() {
-		ctx, cancel := context.WithTimeout(context.Background(), recallMax)
+		ctx, cancel := context.WithTimeout(context.Background(), lingerTime)
 		if g.grant.Recall(ctx) != nil && ctx.Err() != nil {
 			l.exchange().grants.ignored.Store(true)
 		}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -58,7 +59,7 @@ func readResume(pipe transport.Receiver, pre wire.Preamble) (r wire.Resume, err 
 		return r, nil
 	}
 	b := make([]byte, wire.ResumeSize)
-	pipe.SetReadDeadline(time.Now().Add(peerTimeout))
+	pipe.SetReadDeadline(time.Now().Add(deadline.Handshake))
 	defer pipe.SetReadDeadline(time.Time{})
 	if _, err = io.ReadFull(pipe, b); err == nil {
 		var n int

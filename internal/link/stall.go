@@ -3,12 +3,12 @@ package link
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/nexar-go/nexar/trace"
 )
 
-// stallAfter is the time without progress after which a stall of a link is counted, for those who watch. Transports end connections that stall.
-const stallAfter = time.Second
-
-// A stall is the time without progress of a link with waiting data.
+// A stall is the time without progress of a link with waiting data. After trace.StalledAfter it is counted, for those who watch. Transports end
+// connections that stall.
 type stall struct {
 	waits bool         // data waited at the last check
 	moved uint64       // Traffic.moved then
@@ -34,7 +34,7 @@ func (l *Link) CheckStall(ago time.Duration) {
 		return
 	}
 	still := time.Duration(s.still.Add(int64(ago)))
-	if still >= stallAfter && still-ago < stallAfter {
+	if still >= trace.StalledAfter && still-ago < trace.StalledAfter {
 		s.count.Add(1)
 	}
 }
@@ -45,7 +45,7 @@ func (l *Link) Stalls() (count uint64, still time.Duration) {
 	if x == nil {
 		return 0, 0
 	}
-	if still = time.Duration(x.stall.still.Load()); still < stallAfter || !l.waits(l.Traffic()) { // There may be no checks any more.
+	if still = time.Duration(x.stall.still.Load()); still < trace.StalledAfter || !l.waits(l.Traffic()) { // There may be no checks any more.
 		still = 0
 	}
 	return x.stall.count.Load(), still

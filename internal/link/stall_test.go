@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/wire"
+	"github.com/nexar-go/nexar/trace"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -37,10 +38,10 @@ func TestStall(t *testing.T) {
 	load := send(x.a, x.b, 2*wire.SegmentMax, 1)
 	bulk.waitStuck()
 	x.a.CheckStall(time.Minute) // The bytes may have moved until now.
-	x.a.CheckStall(stallAfter - 1)
+	x.a.CheckStall(trace.StalledAfter - 1)
 	x.a.expectStalls(t, "for almost a second", 0, 0)
 	x.a.CheckStall(1)
-	x.a.expectStalls(t, "after a second", 1, stallAfter)
+	x.a.expectStalls(t, "after a second", 1, trace.StalledAfter)
 	x.a.CheckStall(time.Second)
 	x.a.expectStalls(t, "after two seconds", 1, 2*time.Second)
 	bulk.allow(wire.SegmentMax + wire.FrameSizeMax)

@@ -8,7 +8,7 @@ import (
 
 // settle is the quiet time before a decision, so that nodes that die together are
 // removed together.
-const settle = 10 * time.Millisecond
+const settle = patience / 20
 
 // A Decision is the result of [Arbiter.Tick].
 type Decision struct {

@@ -14,11 +14,11 @@ const (
 	// cutPatience replaces patience if both nodes have answered and only a tie decides. A
 	// network partition is reported over a heartbeat interval, and the smallest set of removals
 	// is known only after all reports. It also replaces patience for an exclusion: the link of its nodes works, and a late answer is
-	// no sign of an end.
+	// no sign of an end. A candidate may lack a node for as long that the world has not lost.
 	cutPatience = 5 * patience
 	// probation is the minimum time that a node counts as a newcomer. It exceeds the time after
 	// which other nodes report the missing links of a newcomer.
-	probation = 15 * time.Second
+	probation = 3 * confirmTimeout
 )
 
 // A lostPair is a pair of nodes, by rank. At least one of them has lost the other.

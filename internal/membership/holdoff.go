@@ -3,10 +3,8 @@ package membership
 import "time"
 
 const (
-	// holdoffFirst and holdoffMax bound the delay before a failed candidate is invited
-	// again, which doubles with each failure.
-	holdoffFirst = time.Second
-	holdoffMax   = 5 * time.Minute
+	// holdoffMax bounds the delay before a failed candidate is invited again, which is invitePause at first and doubles with each failure.
+	holdoffMax = 5 * time.Minute
 	// holdoffKeep is how long failures count after the last one.
 	holdoffKeep = 2 * holdoffMax
 	// holdoffEntries bounds the nodes and origins that a holdoff remembers.
@@ -33,7 +31,7 @@ func backoff(failures int) time.Duration {
 	if failures <= 0 {
 		return 0
 	}
-	return min(holdoffFirst<<min(failures-1, 20), holdoffMax)
+	return min(invitePause<<min(failures-1, 20), holdoffMax)
 }
 
 // fail counts a failure of a node, and returns when it may try again.

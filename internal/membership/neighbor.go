@@ -130,7 +130,7 @@ func (p *PendingJoins) neighborsConfirmed(stay View, candidates []*candidate) (e
 
 // inviteAgain makes candidates eligible for another invitation if the world has changed since the last one
 // such that a candidate has other neighbors than those of its invitation. A candidate is
-// invited at most once within stallTimeout.
+// invited at most once within invitePause.
 func (p *PendingJoins) inviteAgain(now time.Time, v View) {
 	if p.Topology.IsFull() {
 		return

@@ -118,7 +118,7 @@ func TestSparseCandidateIsInvitedAgain(t *testing.T) {
 	c.Gone(start, node(8).ID, false, "it ended")
 	c.Adopt(v)
 	var again Decision
-	for now := start; now.Before(start.Add(2 * stallTimeout)); now = now.Add(stallTimeout / 4) {
+	for now := start; now.Before(start.Add(2 * invitePause)); now = now.Add(invitePause / 4) {
 		if again, _ = c.Tick(now); again.Invitation != nil {
 			break
 		}
@@ -130,7 +130,7 @@ func TestSparseCandidateIsInvitedAgain(t *testing.T) {
 	for _, rank := range []int{0, 7} {
 		c.Link(node(rank).ID, node(9).ID, true)
 	}
-	if r, _ := c.Tick(start.Add(2 * stallTimeout)); !r.Quiesce {
+	if r, _ := c.Tick(start.Add(2 * invitePause)); !r.Quiesce {
 		t.Errorf("decision %+v, want a call to quiesce", r)
 	}
 }

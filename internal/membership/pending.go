@@ -15,11 +15,9 @@ const (
 	// confirmTimeout bounds the time until the nodes that would watch a linked
 	// candidate confirm its links.
 	confirmTimeout = 5 * time.Second
-	// unlinkedTimeout bounds the time that a candidate may lack a node that the world has not
-	// lost.
-	unlinkedTimeout = time.Second
-	// stallTimeout bounds the delay of the next candidate by an invited one.
-	stallTimeout = time.Second
+	// invitePause is the time after which an invited candidate is overtaken by the next one, or may be invited once more,
+	// and the first delay of one that has failed.
+	invitePause = time.Second
 	// waitingMax bounds the candidates.
 	waitingMax = 1024
 )
@@ -42,7 +40,7 @@ type Policy struct {
 // together only if both confirm the link between them.
 //
 // Candidates are invited one after the other, so that each links itself to those before it. A
-// candidate that takes longer than stallTimeout is overtaken. The number of candidates that
+// candidate that takes longer than invitePause is overtaken. The number of candidates that
 // link themselves at the same time is one more than the number of overtaken ones, so candidates
 // that never succeed delay others only briefly. They are eventually dismissed and held off.
 type PendingJoins struct {
@@ -98,7 +96,7 @@ type Invitation struct {
 // invitations are above after.
 func NewPendingJoins(t Policy, after uint64) *PendingJoins {
 	return &PendingJoins{
-		policy: t, number: after, stall: stallTimeout, failures: newHoldoff(),
+		policy: t, number: after, stall: invitePause, failures: newHoldoff(),
 		entered: make(map[NodeID]string), displaced: make(map[NodeID]string),
 	}
 }
@@ -353,7 +351,7 @@ func (c *candidate) deadline() (due time.Time, ok bool) {
 		due, ok = c.missing.Add(confirmTimeout), true
 	}
 	for _, lost := range c.lost {
-		if at := lost.at.Add(unlinkedTimeout); !ok || at.Before(due) {
+		if at := lost.at.Add(cutPatience); !ok || at.Before(due) {
 			due, ok = at, true
 		}
 	}

@@ -146,7 +146,7 @@ func TestStalledIsOvertaken(t *testing.T) {
 				if tr.invited[honest] > 0 {
 					break
 				}
-				tr.pass(stallTimeout)
+				tr.pass(invitePause)
 			}
 			if tr.invited[honest] == 0 {
 				t.Fatalf("the honest candidate is not invited after %v", tr.now.Sub(start))
@@ -164,7 +164,7 @@ func TestStalledIsOvertaken(t *testing.T) {
 func TestUnlinkedAreInvitedAgain(t *testing.T) {
 	tr := newPendingTest(t, 2)
 	tr.admit(2, "a")
-	tr.pass(stallTimeout)
+	tr.pass(invitePause)
 	tr.admit(3, "b")
 	tr.linked(3, 0, 1)
 	tr.linked(2, 0, 1)
@@ -226,7 +226,7 @@ func TestHoldoff(t *testing.T) {
 		}
 	}
 	for i := 2; i < len(gaps); i++ {
-		if want := min(holdoffFirst<<(i-2), holdoffMax); gaps[i] < want || gaps[i] > want+time.Second {
+		if want := min(invitePause<<(i-2), holdoffMax); gaps[i] < want || gaps[i] > want+time.Second {
 			t.Errorf("attempt %d is held off for %v, want %v", i+1, gaps[i], want)
 		}
 	}

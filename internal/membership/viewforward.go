@@ -12,7 +12,7 @@ import (
 const (
 	// confirmPatience is the time that a node waits for the confirmations of its children, for each
 	// level of its subtree.
-	confirmPatience = 100 * time.Millisecond
+	confirmPatience = patience / 2
 	// behindPatience is the time after which a node that lacks a view asks again: first its parent,
 	// then the seed.
 	behindPatience = 5 * confirmPatience

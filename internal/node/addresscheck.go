@@ -16,13 +16,6 @@ import (
 	"github.com/nexar-go/nexar/transport/tcp"
 )
 
-const (
-	// checkPause is the pause between two attempts of an address check: the node may not listen yet.
-	checkPause = 100 * time.Millisecond
-	// refusedAfter is the time after which an address check ends if the address refuses connections.
-	refusedAfter = time.Second
-)
-
 // An addressCheck finds out whether a node listens at an address, over QUIC or TCP.
 type addressCheck struct {
 	node membership.NodeID
@@ -86,7 +79,8 @@ func (p *addressCheck) answered(over string) (id membership.NodeID, ok bool) {
 	return id, ok
 }
 
-// dial dials until ctx ends, or another node answers. Each attempt ends with an error.
+// dial dials until ctx ends, another node answers, or the address has refused connections for a third of handshake.ReachTimeout: the node may
+// not listen yet. Each attempt ends with an error.
 func (p *addressCheck) dial(ctx context.Context, over string, dial func() (transport.Conn, error)) {
 	reason := "no answer"
 	for start := time.Now(); ; {
@@ -98,7 +92,7 @@ func (p *addressCheck) dial(ctx context.Context, over string, dial func() (trans
 			reason = fmt.Sprintf("node %v answers there", id)
 			break
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedAfter || !handshake.Sleep(ctx, checkPause) {
+		if errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > handshake.ReachTimeout/3 || !handshake.Sleep(ctx, 2*handshake.PauseMin) {
 			break
 		}
 	}

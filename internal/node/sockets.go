@@ -235,7 +235,7 @@ type seedDialer struct {
 }
 
 // graceMin is the least time for a seed to answer over a preferred transport after it has answered over another one.
-const graceMin = 500 * time.Millisecond
+const graceMin = 2 * eyeballs.Delay
 
 // isRefusal reports whether only the peer can have caused an error.
 func isRefusal(err error) bool {
@@ -286,7 +286,7 @@ func (s *sockets) dialersOf(addr string) (list []seedDialer, rest string) {
 }
 
 // againMax bounds the second attempt to reach a seed over QUIC.
-const againMax = 2 * time.Second
+const againMax = 4 * graceMin
 
 // checkFiltered decides whether UDP is filtered between this process and a seed that has
 // answered over another transport only. If QUIC has failed before, it is tried again, since the seed

@@ -16,12 +16,8 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-const (
-	// statusTimeout bounds Status.
-	statusTimeout = 20 * time.Second
-	// statusAttempt is how long Status waits for one seed.
-	statusAttempt = 8 * time.Second
-)
+// askTimeout bounds Status and Try.
+const askTimeout = 20 * time.Second
 
 // Status returns the state of a cluster and of all its nodes, from the first seed that answers.
 // This process does not join.
@@ -32,7 +28,7 @@ func Status(ctx context.Context, seeds []string, token pki.Token, use Transports
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	d := client.Seeds{
-		Addrs: seeds, Timeout: statusTimeout, Attempt: statusAttempt, Log: log, Dial: s.dialSeed,
+		Addrs: seeds, Timeout: askTimeout, Attempt: askTimeout * 2 / 5, Log: log, Dial: s.dialSeed,
 	}
 	r, err := d.Status(ctx, token, q)
 	if err != nil {

@@ -15,12 +15,6 @@ import (
 	"github.com/nexar-go/nexar/transport/quic"
 )
 
-const (
-	// trialTimeout bounds Try, and trialAttempt the attempt to reach a seed over one transport.
-	trialTimeout = 20 * time.Second
-	trialAttempt = 5 * time.Second
-)
-
 // A Trial is the result of Try.
 type Trial struct {
 	Seeds    []SeedTrial
@@ -37,12 +31,12 @@ type SeedTrial struct {
 // Try does all that Join does until the seed would admit the node, and returns the error of Join if
 // it would not. The node does not join. The seeds are also dialed over each transport.
 func Try(ctx context.Context, cfg Config) (t Trial, err error) {
-	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if t.Seeds, err = trySeeds(ctx, cfg); err != nil {
 		return t, err
 	}
-	if cfg.Timeout = trialTimeout / 2; !slices.ContainsFunc(t.Seeds, func(s SeedTrial) bool { return s.Err == nil }) {
+	if cfg.Timeout = askTimeout / 2; !slices.ContainsFunc(t.Seeds, func(s SeedTrial) bool { return s.Err == nil }) {
 		cfg.Timeout = time.Second // for the error of Join
 	}
 	n := &Node{cfg: cfg, failed: wake.NewSignal()}
@@ -85,7 +79,7 @@ func trySeed(ctx context.Context, d seedDialer, addr string, cfg Config) error {
 	if err := cfg.Request.Token.Check(addr); err != nil {
 		return errors.Join(handshake.ErrToken, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, trialAttempt)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout/4)
 	defer cancel()
 	c, err := d.dial(ctx, addr, func() {})
 	if err != nil {

@@ -19,20 +19,16 @@ const (
 	// busyPolls is the number of polls before the processor is yielded, and before
 	// the time is taken, where polls are cheap.
 	busyPolls = 50
-	// pollTime is how long polling continues while nothing arrives or leaves. Sleeping and
-	// waking take a tenth of it, but with more ranks than processors each rank waits
-	// until others have run.
-	pollTime = 200 * time.Microsecond
 	// waitMax caps the length of a wait, so that a few short waits outweigh a long
 	// one.
-	waitMax = 4 * pollTime
+	waitMax = 4 * spin.Time
 	// trialEvery is the number of waits without polling before the next trial.
 	trialEvery = 16
 	// needAfter is how long a wait for a few peers with pending links lasts before these links get
 	// connections, and needAllAfter a wait for any of many peers. Usually a peer that sends
 	// something makes the connection sooner.
 	needAfter    = 50 * time.Millisecond
-	needAllAfter = time.Second
+	needAllAfter = 20 * needAfter
 )
 
 // A pace learns from the waits of a communicator whether polling pays. The zero pace polls.
@@ -53,11 +49,11 @@ func (p *pace) learn(wait time.Duration) {
 
 // succeeded records that a wait has ended during polling.
 func (p *pace) succeeded() {
-	p.mean.Store(min(p.mean.Load()*3/4, int64(pollTime)))
+	p.mean.Store(min(p.mean.Load()*3/4, int64(spin.Time)))
 }
 
 func (p *pace) pays() bool {
-	return p.mean.Load() <= int64(pollTime) || p.asleep.Add(1)%trialEvery == 0
+	return p.mean.Load() <= int64(spin.Time) || p.asleep.Add(1)%trialEvery == 0
 }
 
 // A Poller waits for frames of the ranks of a communicator. Once Links and Place are set, its methods
@@ -163,7 +159,7 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 				return false
 			}
 		case i%4 == 3:
-			if time.Since(start) > pollTime || ctx.Err() != nil {
+			if time.Since(start) > spin.Time || ctx.Err() != nil {
 				return false
 			}
 		}

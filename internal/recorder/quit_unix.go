@@ -16,8 +16,6 @@ import (
 const (
 	// dumpTimeout bounds a dump, which may hang.
 	dumpTimeout = 2 * time.Second
-	// quitDelay lets other handlers of the process dump before one ends it.
-	quitDelay = 500 * time.Millisecond
 	// quitStatus is the status that a shell reports for a process that SIGQUIT has ended.
 	quitStatus = 128 + int(syscall.SIGQUIT)
 	// stacksMax is the length of the longest text of goroutine stacks.
@@ -53,7 +51,7 @@ func OnQuit(stacks bool, dump func()) (stop func()) {
 			fmt.Fprintln(os.Stderr, "SIGQUIT: quit (NEXAR_STACKS=1 shows the stacks of goroutines too)")
 		}
 		within(dumpTimeout, dump)
-		time.Sleep(quitDelay)
+		time.Sleep(dumpTimeout / 4) // Other handlers of the process may dump as well before one ends it.
 		os.Exit(quitStatus)
 	})
 	return sync.OnceFunc(func() {

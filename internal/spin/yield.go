@@ -3,7 +3,14 @@
 // A goroutine that waits for another process calls [Turns.Yield] between two reads of a word.
 package spin
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
+
+// Time is how long a wait yields before it sleeps, while nothing happens. Sleeping and waking take a tenth of it, also within a process: its threads
+// sleep then, and a rank may wake on another processor. With more ranks than processors each rank waits until others have run.
+const Time = 200 * time.Microsecond
 
 // Within yields to another goroutine of this process.
 func Within() { runtime.Gosched() }

@@ -5,8 +5,12 @@ import (
 	"time"
 )
 
-// pauseMax limits the pause between two calls of a Reminder.
-const pauseMax = time.Minute
+const (
+	// RemindAfter is the pause before the first report of a wait for other processes.
+	RemindAfter = 3 * time.Second
+	// RemindMax limits the pause between two reports, which doubles.
+	RemindMax = time.Minute
+)
 
 // A Reminder calls a function at growing intervals until it is stopped.
 type Reminder struct {
@@ -15,7 +19,7 @@ type Reminder struct {
 	stopped bool
 }
 
-// Remind starts a Reminder. It calls f after a pause and then after pauses that double up to a minute. f gets the time since the
+// Remind starts a Reminder. It calls f after a pause and then after pauses that double up to [RemindMax]. f gets the time since the
 // start, and must not block.
 func Remind(pause time.Duration, f func(waited time.Duration)) *Reminder {
 	r := &Reminder{}
@@ -29,7 +33,7 @@ func Remind(pause time.Duration, f func(waited time.Duration)) *Reminder {
 			return
 		}
 		f(time.Since(start).Round(100 * time.Millisecond))
-		pause = min(2*pause, pauseMax)
+		pause = min(2*pause, RemindMax)
 		r.timer.Reset(pause)
 	})
 	return r

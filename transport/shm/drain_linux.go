@@ -2,18 +2,15 @@ package shm
 
 import "time"
 
-// The rings of a peer whose process has ended are read to the end for at most drainTicks times drainTick. The bound is counted in
+// The rings of a peer whose process has ended are read to the end for at most drainTicks of a millisecond. The bound is counted in
 // ticks, so that readers run between them on a busy machine. Only a pipe that is not read takes so long.
-const (
-	drainTick  = time.Millisecond
-	drainTicks = 300
-)
+const drainTicks = 300
 
 // drain returns when all bytes were read that the peer has written before its process ended. It wakes readers, since the peer may have
 // ended before it did.
 func (c *conn) drain() {
 	for ticks := 0; ticks < drainTicks && c.wakeReaders(); ticks++ {
-		time.Sleep(drainTick)
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -26,12 +26,6 @@ const (
 	connsMax = 1024
 	// handshakesMax is the number of handshakes with clients that may be in progress.
 	handshakesMax = 256
-	// helloTimeout limits the duration of a handshake. It takes seconds while many ranks on a few
-	// processors join.
-	helloTimeout = 20 * time.Second
-	// acceptPause is the time between two attempts to accept, after an error such as a lack
-	// of file descriptors.
-	acceptPause = 10 * time.Millisecond
 )
 
 // An endpoint is the Transport of one node.
@@ -196,7 +190,7 @@ func (e *endpoint) acceptLoop() {
 			}
 			e.cfg.Log.Warn("shm: cannot accept a client", "err", err)
 			select {
-			case <-time.After(acceptPause):
+			case <-time.After(10 * time.Millisecond): // as when the process has no more file descriptors
 			case <-e.life.Done():
 			}
 			continue

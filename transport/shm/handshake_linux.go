@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -87,10 +88,10 @@ func connect(ctx context.Context, name string) (*net.UnixConn, error) {
 	}
 }
 
-// handshake runs one side of a handshake. It ends with ctx, and after helloTimeout.
+// handshake runs one side of a handshake. It ends with ctx, and after deadline.Handshake.
 func (e *endpoint) handshake(ctx context.Context, sock *net.UnixConn, side func(*handshake) error) (*handshake, error) {
 	m := &handshake{sock: sock, box: messageReader{sock: sock}, ownEvent: -1, peerEvent: -1}
-	sock.SetDeadline(time.Now().Add(helloTimeout))
+	sock.SetDeadline(time.Now().Add(deadline.Handshake))
 	interrupted := context.AfterFunc(ctx, func() { sock.SetDeadline(time.Unix(1, 0)) })
 	err := m.checkUser()
 	if err == nil {

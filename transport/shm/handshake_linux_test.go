@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -216,7 +217,7 @@ func TestSilentClients(t *testing.T) {
 		start := time.Now()
 		connectNodes(t, newNode(t, Config{Cluster: node.cfg.Cluster, Node: fmt.Sprint("b", n)}), node)
 		took := time.Since(start)
-		if took <= helloTimeout/2 {
+		if took <= deadline.Handshake/2 {
 			return
 		}
 		t.Logf("Accept took %v", took)
@@ -224,7 +225,7 @@ func TestSilentClients(t *testing.T) {
 			rawDial(t, node)
 		}
 	}
-	t.Errorf("each of %d Accepts took more than %v", tries, helloTimeout/2)
+	t.Errorf("each of %d Accepts took more than %v", tries, deadline.Handshake/2)
 }
 
 // TestTooManySilentClients: clients beyond handshakesMax are refused immediately.

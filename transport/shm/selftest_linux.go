@@ -11,6 +11,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/nexar-go/nexar/internal/deadline"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +57,7 @@ func testMemory() error {
 
 // testHandshake connects two nodes of this process and sends bytes through a pipe.
 func testHandshake() error {
-	ctx, cancel := context.WithTimeout(context.Background(), helloTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline.Handshake)
 	defer cancel()
 	cluster := "self-test " + rand.Text()
 	a, err := New(Config{Cluster: cluster, Node: "a"})

@@ -162,8 +162,8 @@ func RunInBubble(t *testing.T, factory Factory) {
 
 // Time limits.
 const (
-	subtestLimit = 30 * time.Second
-	closeLimit   = 10 * time.Second      // of Close of all transports
+	subtestLimit = 6 * promptly
+	closeLimit   = 2 * promptly          // of Close of all transports
 	promptly     = 5 * time.Second       // of an event without delay, on a busy machine
 	aWhile       = 50 * time.Millisecond // for a call to block
 )

@@ -181,7 +181,7 @@ func (m *Memory) setAwaited(a awaited) {
 
 // New creates the Memory of a rank. All ranks create theirs with the same areas.
 func New(cfg Config) *Memory {
-	m := &Memory{cfg: cfg, n: len(cfg.Areas), known: make([]int64, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: yieldTime, sleepFirst: sleepFirst}
+	m := &Memory{cfg: cfg, n: len(cfg.Areas), known: make([]int64, len(cfg.Areas)), yield: spin.Within, yields: yieldsWithin, yieldTime: spin.Time, sleepFirst: sleepFirst}
 	if m.cfg.Processors == 0 {
 		m.cfg.Processors = Processors()
 	}
@@ -238,18 +238,15 @@ func (m *Memory) attachFor(ctx context.Context, r *Execution) error {
 			if err := r.poll(ctx); err != nil {
 				return err
 			}
-			time.Sleep(attachPause)
+			time.Sleep(attachTime / 200)
 		}
 	}
 	m.attached = r.program
 	return nil
 }
 
-const (
-	// attachTime bounds the attempts to attach an area, and attachPause is the time between two.
-	attachTime  = 2 * time.Second
-	attachPause = 10 * time.Millisecond
-)
+// attachTime bounds the attempts to attach an area.
+const attachTime = 2 * time.Second
 
 // newPlace creates the Place of this rank. All ranks show their processors to those that have their areas.
 func (m *Memory) newPlace() *affinity.Place {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/spin"
 )
 
 const (
@@ -18,10 +20,6 @@ const (
 	// sleeps. Within a process, sleeping costs less.
 	yieldsWithin = 64
 	yieldsAcross = 200
-	// yieldTime is the shortest duration of yielding. If nothing else is runnable, yields
-	// return immediately, while sleep and wakeup take long, also within a process: its
-	// threads sleep then, and a rank may wake on another processor.
-	yieldTime = 200 * time.Microsecond
 	// With more than ranksMax ranks for each processor, yielding does not help, and a rank
 	// sleeps after yieldsMany yields.
 	ranksMax   = 4
@@ -35,7 +33,7 @@ const (
 	// up to sleepMax. Each check costs some hundred microseconds of the Go runtime, so with more than
 	// ranksMax ranks for each processor the first one is later, in proportion. From
 	// sleepDeep on, the end of the context wakes the rank.
-	sleepFirst = 2 * time.Millisecond
+	sleepFirst = 10 * spin.Time
 	sleepDeep  = 8 * sleepFirst
 	sleepMax   = 64 * sleepFirst
 )

@@ -12,8 +12,6 @@ import (
 )
 
 const (
-	// handshakeLimit is the maximum duration of a handshake.
-	handshakeLimit = 20 * time.Second
 	// handshakeMax is the maximum number of bytes of a handshake that a side accepts.
 	handshakeMax = 256 << 10
 	// handshakePiece is the maximum number of bytes of a handshake in one frame.

@@ -197,7 +197,7 @@ type timer struct {
 const (
 	timeoutFirst = 500 * time.Millisecond
 	timeoutMin   = 200 * time.Millisecond
-	timeoutMax   = 4 * time.Second
+	timeoutMax   = 8 * timeoutFirst
 )
 
 func (t *timer) sample(rtt time.Duration) {

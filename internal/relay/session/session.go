@@ -33,6 +33,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/transport"
@@ -41,12 +42,12 @@ import (
 const (
 	// ackDelay is the maximum delay of an acknowledgement. Every second frame is acknowledged at once.
 	ackDelay = 5 * time.Millisecond
-	// closeLimit bounds the time that a closed session takes to send its end again.
-	closeLimit = 5 * time.Second
+	// closeLimit bounds the time that a closed session takes to send its end again: until its frames take another path.
+	closeLimit = forward.DefaultStall
 	// repeatLimit is the time that a session acknowledges repetitions after it has ended on both sides.
-	repeatLimit = time.Second
-	// DefaultSilence is the default of Config.Silence.
-	DefaultSilence = 15 * time.Second
+	repeatLimit = 2 * timeoutFirst
+	// DefaultSilence is the default of Config.Silence: the stalls of three paths.
+	DefaultSilence = 3 * forward.DefaultStall
 )
 
 // A Verdict says how a frame was handled.
@@ -378,7 +379,7 @@ func (s *Session) Deadline() (at time.Time) {
 	earlier(s.ackAt)
 	earlier(s.finishAt)
 	if s.state == stateHandshake {
-		earlier(s.started.Add(handshakeLimit))
+		earlier(s.started.Add(deadline.Handshake))
 	}
 	if s.state == stateOpen {
 		earlier(s.probeAt)
@@ -399,8 +400,8 @@ func (s *Session) Tick(now time.Time) {
 	case due(s.finishAt):
 		s.finish()
 		return
-	case s.state == stateHandshake && due(s.started.Add(handshakeLimit)):
-		s.refuse(now, fmt.Errorf("relay: handshake with %v: %w: not finished after %v", s.cfg.Peer, transport.ErrPeerGone, handshakeLimit))
+	case s.state == stateHandshake && due(s.started.Add(deadline.Handshake)):
+		s.refuse(now, fmt.Errorf("relay: handshake with %v: %w: not finished after %v", s.cfg.Peer, transport.ErrPeerGone, deadline.Handshake))
 		return
 	case !s.resendAt.IsZero() && due(s.progress.Add(s.cfg.Silence)):
 		s.end(now, fmt.Errorf("relay: %w: node %v %w for %v", transport.ErrPeerGone, s.cfg.Peer, ErrSilent, s.cfg.Silence))

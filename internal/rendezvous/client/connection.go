@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,21 +14,6 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
-)
-
-const (
-	// seedPatience is the default of Request.Patience.
-	seedPatience = 30 * time.Second
-	// closePatience bounds how long a Session that is closing and has no connection searches for
-	// a seed, to report that this node leaves.
-	closePatience = time.Second
-	// lookAttempt bounds one attempt to reach a seed after the connection to a seed has ended.
-	lookAttempt = 3 * time.Second
-	// lookPause is the longest pause between two rounds of such attempts.
-	lookPause = time.Second
-	// silentPause is that for a seed without state, which is likely to have ended. It is shorter than the time that a suspended seed
-	// grants its nodes.
-	silentPause = 5 * time.Second
 )
 
 // keepConnected serves the connection to the seed. When it ends, the node rejoins over a new connection. The membership ends if a seed
@@ -163,9 +147,9 @@ func (s *Session) warnGone(reason error) {
 func (s *Session) rejoin(cause error) (ok bool, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	patience := closePatience
-	if !s.durable {
-		patience = 0
+	patience := time.Duration(0)
+	if s.durable {
+		patience = s.lim.Linger / 2 // to report that this node leaves
 	}
 	stop := context.AfterFunc(s.closing, func() { time.AfterFunc(patience, cancel) })
 	defer stop()
@@ -177,12 +161,12 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 	s.mu.Unlock()
 	seeds := req.seeds
 	seeds.waiting = s.inWords("no seed answers, and the world cannot form without one", "no seed answers; this node goes on without one until a node fails")
-	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, lookAttempt, lookPause, false
-	switch after := cmp.Or(req.Patience, seedPatience); {
+	seeds.Timeout, seeds.Attempt, seeds.MaxPause, seeds.once = -1, handshake.ReachTimeout, handshake.PauseMax, false
+	switch after := req.Patience; {
 	case !s.durable && !s.silent:
 		seeds.once = true
 	case !s.durable: // It was silent for longer than that.
-		seeds.MaxPause = silentPause
+		seeds.MaxPause = s.lim.Away / 3 // It has probably ended. If it was suspended, it grants its nodes Away.
 		s.giveUp(cause)
 	case after > 0:
 		late := time.AfterFunc(after, func() { s.endPatience(cause, after) })

@@ -26,7 +26,7 @@ type Invitation struct {
 // connects to the nodes of the invitation and calls Linked. After that it gets a view that
 // contains it, or another invitation that replaces the first.
 func (s *Session) Begin(ctx context.Context, after uint64) (v membership.View, i Invitation, err error) {
-	defer wake.Remind(remindAfter, s.warnWaiting).Stop()
+	defer wake.Remind(wake.RemindAfter, s.warnWaiting).Stop()
 	return s.begin(ctx, after)
 }
 

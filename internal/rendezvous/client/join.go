@@ -103,8 +103,7 @@ type Request struct {
 	Log *slog.Logger
 
 	// Patience bounds how long calls of a Session wait for a durable seed to become reachable
-	// again. Zero means 30 seconds, a negative value no limit. The Session itself continues the
-	// search.
+	// again. Zero means no limit. The Session itself continues the search.
 	Patience time.Duration
 
 	// Key is the key of the node. Nil means a new key, the same in all attempts of [Seeds.Join].

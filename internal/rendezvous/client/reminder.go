@@ -10,12 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-const (
-	// remindAfter is the wait before the first warning of a node.
-	remindAfter = 3 * time.Second
-	// linksNamedMax is the maximum number of nodes that a warning of missing connections names.
-	linksNamedMax = 10
-)
+// linksNamedMax is the maximum number of nodes that a warning of missing connections names.
+const linksNamedMax = 10
 
 // setProgress records the number of nodes for the next view, or logs which nodes are missing.
 func (s *Session) setProgress(m wire.JoinProgress) {
@@ -90,7 +86,7 @@ func (s *Session) WarnOfLinks(v membership.View, missing func() []int) (stop fun
 	if !set(names) {
 		return func() { set(nil) }
 	}
-	return wake.Remind(remindAfter, func(waited time.Duration) {
+	return wake.Remind(wake.RemindAfter, func(waited time.Duration) {
 		if names := names(); names != "" {
 			s.log.Warn("world has formed, and this node waits for connections to it", "waited", waited, "missing", names, "seed", s.Seed())
 		}

@@ -110,7 +110,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 	}
 	r := &search{Seeds: d, token: token, f: f, last: make([]error, len(d.Addrs))}
 	if !d.once {
-		reminder := wake.Remind(remindAfter, func(waited time.Duration) {
+		reminder := wake.Remind(wake.RemindAfter, func(waited time.Duration) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			level := slog.LevelWarn
@@ -121,7 +121,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		})
 		defer reminder.Stop()
 	}
-	pause := cmp.Or(d.MinPause, 50*time.Millisecond)
+	pause := cmp.Or(d.MinPause, handshake.PauseMin)
 	for {
 		if over, err := r.round(ctx); over {
 			return err
@@ -130,7 +130,7 @@ func (d Seeds) search(ctx context.Context, token pki.Token, f func(context.Conte
 		if d.once && !r.answered || ctx.Err() != nil || !handshake.Sleep(ctx, pause/2+rand.N(pause/2+1)) {
 			return d.failed(ctx, r.attempts, r.last)
 		}
-		pause = min(2*pause, cmp.Or(d.MaxPause, 2*time.Second))
+		pause = min(2*pause, cmp.Or(d.MaxPause, 2*handshake.PauseMax))
 	}
 }
 

@@ -14,7 +14,7 @@ type Limits struct {
 	Linger  time.Duration // until the peer has read a last message
 	Ping    time.Duration // between two pings of the seed
 	Silence time.Duration // after which a silent peer counts as gone
-	Poll    time.Duration // until nodes answer a status poll
+	Poll    time.Duration // until nodes answer a status poll, or their host says whether their process has ended
 	Pause   time.Duration // between two status polls
 	Away    time.Duration // until a node without a connection to the seed counts as gone
 	Return  time.Duration // until a world without connected nodes is over
@@ -27,6 +27,16 @@ const AddrsMax = 16
 // DurableSilence is the default of Silence for a seed with a replicated log and its nodes. It is short, since
 // nodes can connect again to another seed.
 const DurableSilence = 5 * time.Second
+
+// ReachTimeout bounds an attempt of a node to reach a seed again, and that of a seed to reach the addresses that a node advertises. It is below
+// the silence after which a node gives up its seed.
+const ReachTimeout = 3 * DurableSilence / 5
+
+// PauseMin and PauseMax bound the pause between two attempts of a seed or node to reach a seed that it has lost.
+const (
+	PauseMin = 50 * time.Millisecond
+	PauseMax = time.Second
+)
 
 // WithDefaults fills in the defaults. They are shorter for a seed with a replicated log (durable).
 func (l Limits) WithDefaults(durable bool) Limits {

@@ -53,20 +53,20 @@ func (o *Outbox) take() (frames [][]byte, last bool) {
 	return frames, o.closed
 }
 
-// tickUnit is the unit of the times of ticks. Ticks of several connections, and the heartbeats of nodes, fall together
-// so that an idle process wakes up once for them.
-const tickUnit = time.Second
+// Tick is the unit of the times of ticks. Ticks of several connections, the turns of a seed, and the heartbeats of nodes fall
+// together so that an idle process wakes up once for them.
+const Tick = time.Second
 
-// untilTick returns the time until the next tick: interval, or up to tickUnit less such that the tick is at a multiple
-// of tickUnit of the clock.
+// untilTick returns the time until the next tick: interval, or up to Tick less such that the tick is at a multiple
+// of Tick of the clock.
 func untilTick(interval time.Duration) time.Duration {
-	if interval < tickUnit {
+	if interval < Tick {
 		return interval
 	}
 	now := time.Now()
-	d := now.Add(interval).Truncate(tickUnit).Sub(now)
+	d := now.Add(interval).Truncate(Tick).Sub(now)
 	if d < interval/4 { // A timer may fire before the multiple when the clock is slowed down.
-		d += tickUnit
+		d += Tick
 	}
 	return d
 }

@@ -13,17 +13,17 @@ func TestTicksFallTogether(t *testing.T) {
 			time.Sleep(123_456 * time.Microsecond)
 			for i := range 5 {
 				d := untilTick(interval)
-				if least := max(interval-tickUnit, tickUnit/4); d < least || d > interval+tickUnit {
+				if least := max(interval-Tick, Tick/4); d < least || d > interval+Tick {
 					t.Errorf("interval %v: tick %d after %v", interval, i, d)
 				}
 				time.Sleep(d)
-				if now := time.Now(); !now.Equal(now.Truncate(tickUnit)) {
+				if now := time.Now(); !now.Equal(now.Truncate(Tick)) {
 					t.Errorf("interval %v: tick %d at %v", interval, i, now)
 				}
 			}
 			// A timer that fires early does not fire again for the same second.
 			time.Sleep(untilTick(interval) - time.Millisecond)
-			if d := untilTick(interval); d < tickUnit/4 {
+			if d := untilTick(interval); d < Tick/4 {
 				t.Errorf("interval %v: the next tick after %v", interval, d)
 			}
 		}

@@ -23,10 +23,7 @@ const (
 )
 
 // lockTimeout bounds the wait for another process to release the directory.
-const (
-	lockTimeout = time.Second
-	lockRetry   = 20 * time.Millisecond
-)
+const lockTimeout = time.Second
 
 // stateBytesMax bounds the file that is read.
 const stateBytesMax = 1 << 30
@@ -64,7 +61,7 @@ func openDisk(cfg *consensus.Config) (*disk, *contents, error) {
 }
 
 func lockDir(dir string) (*os.File, error) {
-	for began := time.Now(); ; time.Sleep(lockRetry) {
+	for began := time.Now(); ; time.Sleep(lockTimeout / 50) {
 		f, err := lockFile(filepath.Join(dir, lockFileName))
 		if !errors.Is(err, errLocked) || time.Since(began) > lockTimeout {
 			return f, err

@@ -30,10 +30,6 @@ const (
 	// and another seed starts an election after 10 to 20 without one.
 	tick          = 100 * time.Millisecond
 	electionTicks = 10
-	// campaignMin and campaignMax bound the delay of the election after the process of
-	// the leader has ended. It is random, so that rarely two seeds start one at once.
-	campaignMin = 20 * time.Millisecond
-	campaignMax = 150 * time.Millisecond
 	// keepEntries is the number of entries after which a snapshot replaces older ones.
 	keepEntries = 256
 	// messageBytesMax bounds the entries of one message.
@@ -149,7 +145,8 @@ func (l *Log) Gone(seed uint64) {
 		if err := l.raft.ForgetLeader(); err != nil {
 			l.cfg.Logger.Debug("cannot forget leader", "seed", seed, "err", err)
 		}
-		l.campaign.Reset(campaignMin + rand.N(campaignMax-campaignMin))
+		// The delay of the election is random, so that rarely two seeds start one at once.
+		l.campaign.Reset(tick/5 + rand.N(tick*13/10))
 		return nil
 	})
 }

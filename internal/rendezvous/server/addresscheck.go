@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// addressCheckTimeout bounds the check of the addresses that a node advertises. It is below the
-	// silence after which a node gives up its seed.
-	addressCheckTimeout = 3 * time.Second
 	// addressChecksMax bounds the address checks at a time. A node that listens answers within milliseconds, so that
 	// nodes with wrong addresses hardly delay others.
 	addressChecksMax = 64
@@ -36,7 +33,7 @@ func (s *Server) checkAddresses(node membership.Node, observed string) error {
 		return handshake.ErrClosed
 	}
 	defer func() { <-s.addressChecks }()
-	ctx, cancel := context.WithTimeout(s.ctx, addressCheckTimeout)
+	ctx, cancel := context.WithTimeout(s.ctx, handshake.ReachTimeout)
 	defer cancel()
 	var failed []string
 	for _, addr := range node.Addrs {

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
 
-// endDelay is the minimum time for which several seeds continue after the end of their world,
+// ending is the progress of a seed toward the end of its world. Several seeds continue for at least a Tick after it,
 // so that nodes and seeds that connect can learn of it.
 //
-// After it the leader waits until each seed that it reaches has acknowledged the end, and then
+// Then the leader waits until each seed that it reaches has acknowledged the end, and then
 // proposes changeEnd, with which all seeds end. A seed also ends when it reaches no other seed,
 // and after Limits.End in any case.
 //
@@ -18,9 +20,6 @@ import (
 // reaches no majority and cannot know their decisions: it waits, as it does when they are down,
 // and logs that (logLeaderless). A seed that knew at its start that the world is over serves
 // the next one.
-const endDelay = time.Second
-
-// ending is the progress of a seed toward the end of its world.
 type ending struct {
 	// served says that this seed has known the world and one of its leaders before the end, or
 	// has learned of the end from the leader that decided it.
@@ -73,7 +72,7 @@ func (s *Server) updateWorld() {
 		s.finish()
 	case e.check == nil:
 		e.since, e.stage = time.Now(), endNotProposed
-		e.check = s.after(endDelay, s.checkEnd)
+		e.check = s.after(handshake.Tick, s.checkEnd)
 	}
 }
 
@@ -87,7 +86,7 @@ func (s *Server) checkEnd() {
 	case time.Since(e.since) >= s.lim.End || !slices.ContainsFunc(s.peers.ids(), s.peers.reaches):
 		s.finish()
 	default:
-		e.check = s.after(endDelay, s.checkEnd)
+		e.check = s.after(handshake.Tick, s.checkEnd)
 	}
 }
 
@@ -97,7 +96,7 @@ func (s *Server) checkEnd() {
 func (s *Server) proposeEnd(behind []uint64) {
 	e := &s.state.end
 	switch {
-	case !s.isLeader() || e.check == nil || !s.state.cluster.Over || time.Since(e.since) < endDelay:
+	case !s.isLeader() || e.check == nil || !s.state.cluster.Over || time.Since(e.since) < handshake.Tick:
 	case slices.ContainsFunc(behind, s.peers.reaches):
 	case e.stage == endNotProposed:
 		e.stage = endProposed

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/rendezvous/client"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -17,7 +18,7 @@ import (
 // with the others, which wait for it.
 func TestSeedLearnsOfWorldThatIsOver(t *testing.T) {
 	t.Parallel()
-	for _, after := range []time.Duration{0, endDelay + endDelay/2} {
+	for _, after := range []time.Duration{0, 3 * handshake.Tick / 2} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			c := newCluster(t, 3, 2, func(cfg *Config) { cfg.Limits.End = patience })
 			sessions := c.formOnTwo()

@@ -7,26 +7,20 @@ import (
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/trace"
 )
 
-const (
-	// remindAfter is the wait before the seed first reports the nodes that a forming world lacks. The pause between two
-	// reports doubles from remindAfter to remindMax.
-	remindAfter = 3 * time.Second
-	remindMax   = time.Minute
-)
-
 // remindForming reports at growing intervals the nodes that the world lacks, in the present phase of its formation.
 func (s *Server) remindForming() {
-	l, began, phase, pause := s.state.leader, time.Now(), s.state.leader.form.Phase(), remindAfter
+	l, began, phase, pause := s.state.leader, time.Now(), s.state.leader.form.Phase(), wake.RemindAfter
 	l.forming.stop()
 	var remind func()
 	remind = func() {
 		if l.form.Phase() == phase && phase <= membership.Connecting && l.form.Joined() > 0 {
 			s.reportForming(l, time.Since(began))
-			pause = min(2*pause, remindMax)
+			pause = min(2*pause, wake.RemindMax)
 			l.forming = s.afterAsLeader(pause, remind)
 		}
 	}

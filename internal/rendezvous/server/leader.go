@@ -8,6 +8,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -43,8 +44,8 @@ type leader struct {
 	returning *timer    // until a world without connected nodes is over
 }
 
-// leaderlessAfter is how long seeds may take to elect a leader before each logs that.
-const leaderlessAfter = 30 * time.Second
+// leaderlessAfter is how long seeds may take to elect a leader before each logs that: they are started one after the other.
+const leaderlessAfter = 10 * wake.RemindAfter
 
 // setLeader records the seed that leads since a term; 0: none.
 func (s *Server) setLeader(seed, term uint64) {

@@ -59,9 +59,6 @@ const (
 	// backlogMax is the maximum number of queued messages for a peer. The log repeats lost
 	// messages.
 	backlogMax = 256
-	// redialMin and redialMax bound the pause between two attempts to reach a seed.
-	redialMin = 50 * time.Millisecond
-	redialMax = time.Second
 )
 
 // alone is the address of a seed without a Replication.
@@ -147,27 +144,27 @@ func (p *peers) send(to uint64, message []byte) {
 
 // keep dials another seed whenever they are not connected.
 func (p *peers) keep(id uint64) {
-	pause, reported := redialMin, ""
+	pause, reported := handshake.PauseMin, ""
 	for {
 		began := time.Now()
 		err := p.dial(id)
 		if p.s.ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > redialMax {
-			pause, reported = redialMin, ""
+		if time.Since(began) > handshake.PauseMax {
+			pause, reported = handshake.PauseMin, ""
 		}
 		if _, mismatched := errors.AsType[*mismatchError](err); !mismatched {
 			p.s.log.Debug("cannot connect to another seed", "seed", p.addrs[id], "err", err)
 			p.lost(id, err)
-		} else if pause = redialMax; reported != err.Error() {
+		} else if pause = handshake.PauseMax; reported != err.Error() {
 			p.s.log.Error("another seed does not match this one", "seed", p.addrs[id], "err", err)
 			reported = err.Error()
 		}
 		if !handshake.Sleep(p.s.ctx, pause) {
 			return
 		}
-		pause = min(2*pause, redialMax)
+		pause = min(2*pause, handshake.PauseMax)
 	}
 }
 

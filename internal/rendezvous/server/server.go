@@ -154,11 +154,8 @@ type state struct {
 }
 
 // helloPerNode is the time that a seed has for the handshake of a node when all nodes of a world connect at once, on a host
-// with few processors that the nodes share.
+// with few processors that the nodes share. Limits.Step bounds it: a node gives up an attempt to join after that.
 const helloPerNode = 20 * time.Millisecond
-
-// helloMax bounds that time: a node gives up an attempt to join after 10 s (internal/rendezvous/client).
-const helloMax = 10 * time.Second
 
 // A seed writes long frames to one in gateShare nodes of its world at a time, and to gateMin at least.
 const (
@@ -170,7 +167,7 @@ const (
 func limits(l handshake.Limits, durable bool, n int) handshake.Limits {
 	all := l.WithDefaults(durable)
 	if l.Hello == 0 {
-		all.Hello = max(all.Hello, min(time.Duration(n)*helloPerNode, helloMax))
+		all.Hello = max(all.Hello, min(time.Duration(n)*helloPerNode, all.Step))
 	}
 	return all
 }

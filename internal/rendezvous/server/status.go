@@ -38,9 +38,6 @@ type poll struct {
 // holds the traces of all nodes in memory, for Limits.Write.
 const clientsMax = 4
 
-// pollMin is the shortest time that nodes have to answer a poll: a client cannot make others go without answers.
-const pollMin = 100 * time.Millisecond
-
 // Reasons why a report has no trace.
 const (
 	silent    = "has not answered"
@@ -118,11 +115,11 @@ func (s *Server) poll(q wire.JoinStatusRequest) (*poll, error) {
 	return p, nil
 }
 
-// limitPoll ends a poll no later than a client wants.
+// limitPoll ends a poll no later than a client wants, but gives nodes a twentieth of Limits.Poll: a client cannot make others go without answers.
 func (s *Server) limitPoll(p *poll, q wire.JoinStatusRequest) {
 	wait := s.lim.Poll
 	if q.Wait > 0 {
-		wait = min(wait, max(time.Duration(q.Wait)*time.Millisecond, pollMin))
+		wait = min(wait, max(time.Duration(q.Wait)*time.Millisecond, s.lim.Poll/20))
 	}
 	if end := time.Now().Add(wait); p.due == nil || end.Before(p.end) {
 		p.due.stop()

@@ -7,29 +7,24 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
 
-const (
-	// turnMax is the longest time between two turns of the loop.
-	turnMax = time.Second
-	// lateMin is the delay of a turn from which on the loop counts as suspended. It is below all times of the arbiter in which nodes
-	// have to answer.
-	lateMin = 100 * time.Millisecond
-	// askTimeout bounds the question whether a process has ended.
-	askTimeout = 2 * time.Second
-)
+// lateMin is the delay of a turn from which on the loop counts as suspended. It is below all times of the arbiter in which nodes
+// have to answer.
+const lateMin = handshake.Tick / 10
 
-// keepTurning makes the loop take a turn every turnMax, at whole seconds as the pings (handshake.Outbox).
+// keepTurning makes the loop take a turn every Tick, with the pings (handshake.Outbox).
 func (s *Server) keepTurning() {
 	now := time.Now()
-	s.after(now.Truncate(turnMax).Add(turnMax).Sub(now), s.keepTurning)
+	s.after(now.Truncate(handshake.Tick).Add(handshake.Tick).Sub(now), s.keepTurning)
 }
 
 // noteTurn detects that the loop was suspended: because the process or its machine was stopped, or the machine is starved. What the
 // nodes have sent meanwhile has not been read. On some systems the monotonic clock stands still while the machine is suspended, so the
 // wall clock counts as well.
 func (s *Server) noteTurn(now time.Time) {
-	due := s.state.turn.Add(turnMax)
+	due := s.state.turn.Add(handshake.Tick)
 	if l := s.state.leader; l != nil && !l.due.IsZero() && l.due.Before(due) {
 		due = l.due
 	}
@@ -82,7 +77,7 @@ func (s *Server) ask(l *leader, id membership.NodeID) {
 	l.asking[id] = true
 	s.conns.Go(func() {
 		s.addressChecks <- struct{}{}
-		ctx, cancel := context.WithTimeout(s.ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(s.ctx, s.lim.Poll)
 		ended := s.cfg.HasEnded(ctx, node)
 		cancel()
 		<-s.addressChecks
