@@ -36,7 +36,6 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/pki"
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
-	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -106,15 +105,13 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	lim     handshake.Limits
-	durable bool            // decisions are written to a replicated log, and nodes reconnect
-	ctx     context.Context // ends when Close is called
+	durable bool // decisions are written to a replicated log, and nodes reconnect
 	cancel  context.CancelFunc
 	once    callback.Once
 	began   time.Time
 	conns   sync.WaitGroup
-	calls   chan func()
-	quit    chan struct{} // closed when the loop is to end
-	stopped chan struct{} // closed when it has ended
+
+	loop
 
 	throttle      throttle
 	gate          *handshake.Gate // of views to nodes
@@ -130,21 +127,19 @@ type Server struct {
 // state belongs to the loop.
 type state struct {
 	cluster  clusterState
-	queue    [][]byte    // the log of a seed without a replicated log
-	changed  wake.Signal // when the fields that calls wait for change
-	events   []Event     // for Follow
-	decided  bool        // the world has formed or failed
-	over     bool        // it has failed, or all its nodes have gone
-	failure  error       // why the world did not form, as the leader knows it
-	err      error       // why the world did not form
-	broken   error       // why this seed cannot continue
-	leads    uint64      // ID of the seed that leads; 0: unknown
+	queue    [][]byte // the log of a seed without a replicated log
+	events   []Event  // for Follow
+	decided  bool     // the world has formed or failed
+	over     bool     // it has failed, or all its nodes have gone
+	failure  error    // why the world did not form, as the leader knows it
+	err      error    // why the world did not form
+	broken   error    // why this seed cannot continue
+	leads    uint64   // ID of the seed that leads; 0: unknown
 	term     uint64
 	inFlight int     // changes that were proposed and have not been applied
 	leader   *leader // nil: this seed does not lead, or has not begun to
 	polling  polling
-	timers   map[*timer]bool // running ones
-	turn     time.Time       // when the loop has run last
+	turn     time.Time // when the loop has run last
 
 	leaderless *timer // until the lack of a leader is logged
 	// deserted is the epoch of the view of this seed at its start, until a node of that view
@@ -202,20 +197,19 @@ func Serve(cfg Config) (*Server, error) {
 		lim:           limits(cfg.Limits, durable, cfg.World),
 		durable:       durable,
 		began:         time.Now(),
-		calls:         make(chan func()),
-		quit:          make(chan struct{}),
-		stopped:       make(chan struct{}),
 		opened:        make(chan struct{}),
 		gate:          handshake.NewGate(max(gateMin, cfg.World/gateShare)),
 		statusClients: make(chan struct{}, clientsMax),
 		addressChecks: make(chan struct{}, addressChecksMax),
-		state:         state{changed: wake.NewSignal(), timers: make(map[*timer]bool), turn: time.Now()},
+		state:         state{turn: time.Now()},
 	}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
+	var ctx context.Context
+	ctx, s.cancel = context.WithCancel(context.Background())
+	s.loop = newLoop(ctx)
 	s.peers = newPeers(s)
 	s.state.leaderless = s.after(leaderlessAfter, s.logLeaderless)
 	s.keepTurning()
-	go s.loop()
+	go s.run(s.turn)
 	if err := s.start(); err != nil {
 		s.cancel()
 		s.call(s.stopTimers)
@@ -248,104 +242,14 @@ func (s *Server) start() error {
 	return nil
 }
 
-// loop runs the functions that call and post pass to it, one after the other, and applies the
-// changes that a seed without a replica has proposed.
-func (s *Server) loop() {
-	defer close(s.stopped)
-	for {
-		select {
-		case f := <-s.calls:
-			s.noteTurn(time.Now())
-			for f(); len(s.state.queue) > 0; {
-				b := s.state.queue[0]
-				s.state.queue = s.state.queue[1:]
-				s.commit(b)
-			}
-		case <-s.quit:
-			return
-		}
+// turn runs a function in the loop, and applies the changes that a seed without a replica has proposed.
+func (s *Server) turn(f func()) {
+	s.noteTurn(time.Now())
+	for f(); len(s.state.queue) > 0; {
+		b := s.state.queue[0]
+		s.state.queue = s.state.queue[1:]
+		s.commit(b)
 	}
-}
-
-func (s *Server) stopLoop() {
-	close(s.quit)
-	<-s.stopped
-}
-
-// post has the loop run f. It reports false if the loop has ended.
-func (s *Server) post(f func()) bool {
-	select {
-	case s.calls <- f:
-		return true
-	case <-s.stopped:
-		return false
-	}
-}
-
-// call has the loop run f, and waits for it.
-func (s *Server) call(f func()) bool {
-	done := make(chan struct{})
-	if !s.post(func() { f(); close(done) }) {
-		return false
-	}
-	<-done
-	return true
-}
-
-// read has f read the state, even if the loop has ended.
-func (s *Server) read(f func()) {
-	if !s.call(f) {
-		f()
-	}
-}
-
-// notify wakes all calls of await.
-func (s *Server) notify() {
-	s.state.changed.Send()
-}
-
-// await waits until done, called in the loop, returns true. It reports false if ctx ends first.
-func (s *Server) await(ctx context.Context, done func() bool) bool {
-	for {
-		var ok bool
-		var changed <-chan struct{}
-		s.read(func() { ok, changed = done(), s.state.changed.Next() })
-		if ok {
-			return true
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// A timer runs a function in the loop unless the loop stops it before.
-type timer struct {
-	t       *time.Timer
-	d       time.Duration
-	f       func()
-	running map[*timer]bool
-}
-
-// after returns a timer that runs f after d, or nil if Close was called:
-// connections that end during Close start no timers.
-func (s *Server) after(d time.Duration, f func()) *timer {
-	if s.ctx.Err() != nil {
-		return nil
-	}
-	t := &timer{d: d, f: f, running: s.state.timers}
-	t.running[t] = true
-	t.t = time.AfterFunc(d, func() {
-		s.post(func() {
-			if t.running[t] {
-				delete(t.running, t)
-				f()
-			}
-		})
-	})
-	return t
 }
 
 // afterAsLeader is after, but does not run f if the leader state has been replaced meanwhile.
@@ -356,32 +260,6 @@ func (s *Server) afterAsLeader(d time.Duration, f func()) *timer {
 			f()
 		}
 	})
-}
-
-// again replaces a running timer by one that begins now.
-func (s *Server) again(t *timer) *timer {
-	if !t.isRunning() {
-		return t
-	}
-	t.stop()
-	return s.after(t.d, t.f)
-}
-
-// isRunning reports whether a timer, which may be nil, will run its function.
-func (t *timer) isRunning() bool { return t != nil && t.running[t] }
-
-// stop stops a timer, which may be nil.
-func (t *timer) stop() {
-	if t != nil {
-		t.t.Stop()
-		delete(t.running, t)
-	}
-}
-
-func (s *Server) stopTimers() {
-	for t := range s.state.timers {
-		t.stop()
-	}
 }
 
 // ErrNotFormed says that the world of a seed did not form.

@@ -314,7 +314,7 @@ func TestCloseStopsTimers(t *testing.T) {
 	c.form(3)
 	s := c.seeds[0]
 	s.call(func() {
-		if n := len(s.state.timers); n == 0 {
+		if n := len(s.timers); n == 0 {
 			t.Error("no timer runs before Close")
 		}
 	})
@@ -323,7 +323,7 @@ func TestCloseStopsTimers(t *testing.T) {
 		if n := len(s.state.leader.nodes); n > 0 {
 			t.Errorf("%d nodes are still connected", n)
 		}
-		if n := len(s.state.timers); n > 0 {
+		if n := len(s.timers); n > 0 {
 			t.Errorf("%d timers still run", n)
 		}
 	})
