@@ -44,14 +44,14 @@ func (d DeviceComm) passage(o operand, rank int) *passage {
 			if m, err := d.comm.node.direct.Hold(by, r.Buffer); err == nil {
 				p := &passage{m, on, r, m.Bytes[r.Offset : r.Offset+r.Bytes]}
 				if l.SuitsRemote(p.bytes) {
-					l.SetDeviceMemory(m.Method)
+					l.DeviceMemory.Set(m.Method)
 					return p
 				}
 				m.Release()
 			}
 		}
 	}
-	l.SetDeviceMemory(stagedMemory)
+	l.DeviceMemory.Set(stagedMemory)
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (d DeviceComm) exposer() (by transport.Exposer) {
 		l := d.comm.comm.Messages().Link(rank)
 		if x := l.Exposer(); x == nil {
 			if !l.IsPending() {
-				l.SetDeviceMemory(stagedMemory)
+				l.DeviceMemory.Set(stagedMemory)
 			}
 		} else if by == nil {
 			by = x
@@ -276,9 +276,9 @@ func (c *directCall) chooses(peers []int) (some bool) {
 		switch {
 		case l.Exposer() == c.by && l.SuitsRemote(c.vectors[0].Bytes):
 			some = true
-			l.SetDeviceMemory(c.method)
+			l.DeviceMemory.Set(c.method)
 		case !l.IsPending():
-			l.SetDeviceMemory(stagedMemory)
+			l.DeviceMemory.Set(stagedMemory)
 		}
 	}
 	return some

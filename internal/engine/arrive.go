@@ -25,7 +25,7 @@ func (e *Engine) arrive(l *link.Link, kind exec.FrameKind, s wire.Step, payload 
 	if c := e.comm(l, s.Call.Comm); c != nil {
 		c.arrive(l, kind, s, payload)
 	} else if kind == exec.Step {
-		l.Consumed(wire.Collectives, len(payload))
+		l.Credit().Consumed(wire.Collectives, len(payload))
 	}
 }
 
@@ -97,7 +97,7 @@ func (c *Comm) keepLocked(f *exec.Frame) bool {
 		}
 	}
 	if f.Kind != exec.Step {
-		if f.Counted = f.Link.Keep(); !f.Counted {
+		if f.Counted = f.Link.Credit().Keep(); !f.Counted {
 			return false
 		}
 	}
@@ -210,7 +210,7 @@ func (e *Engine) Message(l *link.Link, m wire.Message, payload []byte) {
 		l.Fail(protocolError(c.notMember()))
 	}
 	if !used {
-		l.Consumed(wire.Messages, len(payload))
+		l.Credit().Consumed(wire.Messages, len(payload))
 	}
 }
 

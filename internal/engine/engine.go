@@ -13,7 +13,7 @@
 // Locked are called with the lock held and keep it.
 //
 // A peer may be ahead of this node. Its frames for collectives and communicators that this node
-// has not begun are kept, within bounds for each peer: credit bounds payloads, [link.Link.Keep]
+// has not begun are kept, within bounds for each peer: credit bounds payloads, [link.Credit.Keep]
 // offers, grants and queries, and commsAheadMax communicators. A peer that exceeds a bound loses
 // its link, with an error that names the bound.
 //

@@ -43,14 +43,14 @@ func (p *fakePeer) note(h received) {
 }
 
 func (p *fakePeer) Message(l *link.Link, m wire.Message, b []byte) {
-	l.Consumed(wire.Messages, len(b))
+	l.Credit().Consumed(wire.Messages, len(b))
 	p.note(received{kind: "message", payload: append([]byte{}, b...)})
 }
 
 func (p *fakePeer) Claim(*link.Link, wire.Message) (uint64, bool) { return 0, false }
 
 func (p *fakePeer) Step(l *link.Link, s wire.Step, b []byte) {
-	l.Consumed(wire.Collectives, len(b))
+	l.Credit().Consumed(wire.Collectives, len(b))
 	p.note(received{kind: "step", step: s, payload: append([]byte{}, b...)})
 }
 
@@ -105,7 +105,7 @@ func (p *fakePeer) expect(kind string) received {
 // credit waits for the credit for a payload, and takes it.
 func (p *fakePeer) credit(class wire.Class, n int) {
 	p.t.Helper()
-	until(p.t, "credit", func() bool { return p.link.TakeCredit(class, n) })
+	until(p.t, "credit", func() bool { return p.link.Credit().Take(class, n) })
 }
 
 // newFakePeers returns a world with one engine, rank 0 of n, and fake peers for the others. Lost

@@ -112,7 +112,7 @@ func (r *frameExecution) Run() (completed bool) {
 	data := r.work.Data
 	for rank, l := range r.x.links {
 		if rank != r.x.rank {
-			if !l.TakeCredit(wire.Collectives, len(data)) {
+			if !l.Credit().Take(wire.Collectives, len(data)) {
 				panic("no credit: the vectors of the tests are shorter than that of a link")
 			}
 			l.SendStep(wire.Step{Call: *r.call}, data)

@@ -165,7 +165,7 @@ func (a *attachment) detach() bool {
 	if !a.released && !(a.asked && errors.Is(a.broke, transport.ErrPeerClosed)) {
 		err = cmp.Or(a.broke, errEnded)
 	}
-	may := l.common.detached != nil && !l.over && !a.hasLeft
+	may := l.common.detached != nil && !l.over.hasHappened && !a.hasLeft
 	l.ending.Unlock()
 	if !may {
 		return false
@@ -175,12 +175,12 @@ func (a *attachment) detach() bool {
 	x.grants.detach()
 	l.fast.Store(false)
 	l.ending.Lock()
-	if l.over {
+	if l.over.hasHappened {
 		l.ending.Unlock()
 		return false
 	}
-	l.settleLocked()
-	l.settled, l.broke = nil, err
+	l.settled.happen()
+	l.settled, l.broke = event{}, err
 	x.session.End()
 	l.purpose.Store(uint32(NoPurpose))
 	l.common.detached(l, memory, purpose, err) // before another goroutine can need the next connection
@@ -205,7 +205,7 @@ func (a *attachment) broken(p *path, err error) {
 	}
 	if l.common.detached == nil {
 		l.failure = cmp.Or(l.failure, err)
-		l.finishLocked()
+		l.over.happen()
 	}
 	a.cancel()
 }

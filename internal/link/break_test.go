@@ -40,7 +40,7 @@ func TestCreditOfCutMessages(t *testing.T) {
 	p := newPendingPair(t)
 	got := make(chan int, 1)
 	p.hb.message = func(_ wire.Message, b []byte) { got <- len(b) }
-	if !p.a.TakeCredit(wire.Messages, wire.PayloadMax) {
+	if !p.a.Credit().Take(wire.Messages, wire.PayloadMax) {
 		t.Fatal("no credit")
 	}
 	p.a.SendMessage(wire.Message{}, make([]byte, wire.PayloadMax))
@@ -62,7 +62,7 @@ func TestCreditOfCutMessages(t *testing.T) {
 			t.Errorf("the link ends with %v, want the message", err)
 		}
 	})
-	if n := p.b.exchange().unread[wire.Messages].Load(); n != wire.PayloadMax+frameCharge {
+	if n := p.b.exchange().credit.unread[wire.Messages].Load(); n != wire.PayloadMax+frameCharge {
 		t.Errorf("%d bytes of credit are used, want %d", n, wire.PayloadMax+frameCharge)
 	}
 }
@@ -90,7 +90,7 @@ func TestCutClaim(t *testing.T) {
 			}
 			p.hb.message = func(m wire.Message, _ []byte) { got <- m.Tag }
 			for tag := range int64(2) {
-				if !p.a.TakeCredit(wire.Messages, wire.PayloadMax) {
+				if !p.a.Credit().Take(wire.Messages, wire.PayloadMax) {
 					t.Fatal("no credit")
 				}
 				p.a.SendMessage(wire.Message{Tag: 1 + tag}, numbers(wire.PayloadMax))

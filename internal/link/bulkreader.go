@@ -83,8 +83,8 @@ func (b *flow) more(r *reader) error {
 			b.link.exchange().bulked.Add(uint64(n))
 		}
 		if b.charged > 0 && !b.begun {
-			b.link.charge(wire.Messages, b.charged)
-			b.link.Consumed(wire.Messages, b.charged)
+			b.link.Credit().charge(wire.Messages, b.charged)
+			b.link.Credit().Consumed(wire.Messages, b.charged)
 			b.charged, b.link.exchange().isClaimed = 0, false
 		}
 		isOpen, isFull := false, false

@@ -27,7 +27,7 @@ func newClaiming(t *testing.T, claim func(*Link, wire.Message) (uint64, bool)) *
 	t.Cleanup(pumps.Wait)
 	v.hb.claim = claim
 	v.hb.message = func(_ wire.Message, p []byte) {
-		v.b.Consumed(wire.Messages, len(p))
+		v.b.Credit().Consumed(wire.Messages, len(p))
 		v.got <- append([]byte{}, p...)
 	}
 	v.b = start(t, memoryConn{polledConn{cb, &pumps}}, v.hb)
@@ -73,7 +73,7 @@ func TestClaim(t *testing.T) {
 	p := v.startPolling(t)
 	defer func() { p.Stop(false) }()
 	send := func(tag int64, n int) {
-		for end := time.Now().Add(10 * time.Second); !v.a.TakeCredit(wire.Messages, n); p.Poll() {
+		for end := time.Now().Add(10 * time.Second); !v.a.Credit().Take(wire.Messages, n); p.Poll() {
 			if time.Now().After(end) {
 				t.Fatal("the credit was not returned")
 			}

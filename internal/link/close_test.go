@@ -64,7 +64,7 @@ func TestCloseDeliversEverything(t *testing.T) {
 		hb.failed = func(wire.Failed, string) { failed.Add(1) }
 		delivered := &count{}
 		a.Deliver(&Transfer{Grant: id, Data: data, Owner: delivered})
-		for a.TakeCredit(wire.Messages, 10000) {
+		for a.Credit().Take(wire.Messages, 10000) {
 			a.SendMessage(wire.Message{}, make([]byte, 10000))
 		}
 		a.Failed(wire.Failed{}, "x")

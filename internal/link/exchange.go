@@ -46,10 +46,8 @@ type exchange struct {
 	claim     uint64 // of the current message; the reader of the data lane uses it
 	isClaimed bool   // the current message is claimed
 
-	credit [wire.Classes]atomic.Int64 // for sending
-	unread [wire.Classes]atomic.Int64 // received, and the credit not returned
-	owed   [wire.Classes]atomic.Int64 // consumed, and the credit not returned
-	heard  atomic.Uint64              // frames received on the control lane
+	credit Credit
+	heard  atomic.Uint64 // frames received on the control lane
 
 	in     [2]lane.In    // of the control and the data lane
 	bulked atomic.Uint64 // bytes of payload received on the bulk lane
@@ -60,9 +58,6 @@ type exchange struct {
 	confirms confirms
 	leaving  atomic.Bool              // our goodbye was sent
 	goodbye  atomic.Pointer[wire.Bye] // of the peer; nil before
-
-	kept     atomic.Int64 // frames without charge that the Handler keeps
-	buffered atomic.Int64 // bytes of granted payload that the Handler keeps; see Buffer
 
 	// Link.ending guards the fields below; see wire.Resume.
 	binding transport.Conn // of the attachment that is being made
@@ -89,9 +84,7 @@ func (l *Link) makeExchange() *exchange {
 	}
 	x := new(exchange)
 	x.session.Self = wire.LinkID{Process: l.common.process, Link: l.common.numbers.Add(1)}
-	for c := range x.credit {
-		x.credit[c].Store(creditBytes)
-	}
+	x.credit.init(l)
 	x.control.init(l, wire.Control)
 	x.data.init(l, wire.Data)
 	x.bulk.link = l

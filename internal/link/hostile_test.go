@@ -114,7 +114,7 @@ func TestWithheldAcknowledgements(t *testing.T) {
 		"of frames whose credit it returns": func(l *Link, p *hostile) {
 			payload := make([]byte, wire.PayloadMax)
 			for sent := 0; sent < 2*uncreditedMax && !l.IsOver(); {
-				if !l.TakeCredit(wire.Collectives, len(payload)) {
+				if !l.Credit().Take(wire.Collectives, len(payload)) {
 					time.Sleep(time.Millisecond)
 					continue
 				}
@@ -207,7 +207,7 @@ func TestTendFreesIdleLanes(t *testing.T) {
 	a, b := pair(t, newHandler(), hb, nil)
 	agree(t, a, b)
 	for range 10 {
-		for !a.TakeCredit(wire.Collectives, 20000) {
+		for !a.Credit().Take(wire.Collectives, 20000) {
 			time.Sleep(time.Millisecond)
 		}
 		a.SendStep(wire.Step{}, make([]byte, 20000))

@@ -1,7 +1,7 @@
 // Package link is the connection to one peer: lanes, frames, credit, grants and an orderly end,
 // over any transport.
 //
-// A [Link] sends small payloads immediately, within the credit of [Link.TakeCredit], and large
+// A [Link] sends small payloads immediately, within the credit of [Credit.Take], and large
 // ones after a grant of the peer: the receiver calls [Link.Grant] with a [Sink] for the payload
 // and sends the number of the grant, and the peer sends a [Transfer]. A payload on the bulk
 // lane therefore always has a destination, so that no lane waits for the application.
@@ -156,16 +156,17 @@ type Config struct {
 type Link struct {
 	// Peer identifies the peer for the Handler.
 	Peer int
+	// DeviceMemory is a note of those that exchange payloads of devices over the link.
+	DeviceMemory DeviceMemory
 
 	common    *Common
 	attached  atomic.Pointer[attachment] // nil as long as the link is pending
 	exchanged atomic.Pointer[exchange]   // nil as long as the link is unused; see Link.exchange
 
-	purpose  atomic.Uint32          // a Purpose; 0 before Common.need was called
-	waiters  atomic.Int32           // see Wait
-	pollings atomic.Int32           // number of active pollings
-	fast     atomic.Bool            // replies use the data lane
-	device   atomic.Pointer[string] // see SetDeviceMemory
+	purpose  atomic.Uint32 // a Purpose; 0 before Common.need was called
+	waiters  atomic.Int32  // see Wait
+	pollings atomic.Int32  // number of active pollings
+	fast     atomic.Bool   // replies use the data lane
 
 	making   sync.Mutex // guards the fields below
 	quiet    []byte     // frames for the data lane that need no connection, until there is an exchange
@@ -173,18 +174,39 @@ type Link struct {
 
 	ending   sync.Mutex // guards the fields below and those of the attachment
 	stopping bool       // a goroutine ends the link, which has no attachment
-	over     bool       // Done is closed
-	isEnded  bool       // the Handler was notified
 	hasLeft  bool       // see HasLeft
 	closing  bool       // Close or Abort was called
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see attachment.begin.
 	answering chan struct{}
 	failure   error // the reason of the end
 	broke     error // why the last attachment of a pending link has ended; nil if it was closed
-	// The channels are made when they are needed first.
-	settled chan struct{} // closed when the data lane of this node has its pipe, or the attachment has ended
-	done    chan struct{} // closed with over
-	ended   chan struct{} // closed with isEnded
+	settled   event // the data lane of this node has its pipe, or the attachment has ended
+	over      event // the link ends
+	ended     event // the Handler was notified
+}
+
+// An event happens once. Its channel is made when it is needed first.
+type event struct {
+	hasHappened bool
+	channel     chan struct{}
+}
+
+// happen closes the channel.
+func (e *event) happen() {
+	if !e.hasHappened && e.channel != nil {
+		close(e.channel)
+	}
+	e.hasHappened = true
+}
+
+// happened returns a channel that is closed when the event has happened.
+func (e *event) happened() <-chan struct{} {
+	if e.channel == nil {
+		if e.channel = make(chan struct{}); e.hasHappened {
+			close(e.channel)
+		}
+	}
+	return e.channel
 }
 
 // end notifies the handler of the end of the link, unless this side has ended it. a is the last
@@ -195,7 +217,7 @@ func (l *Link) end(a *attachment) {
 	if a != nil {
 		l.failure, l.hasLeft = cmp.Or(l.failure, a.broke), a.hasLeft
 	}
-	l.finishLocked()
+	l.over.happen()
 	closing, left, err := l.closing, l.hasLeft, l.failure
 	l.ending.Unlock()
 	switch {
@@ -207,19 +229,7 @@ func (l *Link) end(a *attachment) {
 	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.isEnded = true; l.ended != nil {
-		close(l.ended)
-	}
-}
-
-// finishLocked closes Done.
-func (l *Link) finishLocked() {
-	if l.over {
-		return
-	}
-	if l.over = true; l.done != nil {
-		close(l.done)
-	}
+	l.ended.happen()
 }
 
 // isRunningLocked reports whether an attachment is being made, or works, or the end of the link has begun.
@@ -230,7 +240,7 @@ func (l *Link) isRunningLocked() bool {
 
 // stopLocked lets the link end: an attachment ends it, or another goroutine if there is none.
 func (l *Link) stopLocked() {
-	l.finishLocked()
+	l.over.happen()
 	switch a := l.attached.Load(); {
 	case a != nil:
 		a.cancel()
@@ -248,7 +258,7 @@ func (l *Link) stopLocked() {
 func (l *Link) Fail(err error) {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.failure == nil && !l.over {
+	if l.failure == nil && !l.over.hasHappened {
 		l.failure = err
 	}
 	l.stopLocked()
@@ -279,25 +289,8 @@ func (l *Link) MemorySharer() transport.MemorySharer {
 	return nil
 }
 
-// memory reports whether frames are exchanged through shared memory, without system
-// calls.
-func (l *Link) memory() bool {
-	return l.MemorySharer() != nil
-}
-
-// Locates reports whether Processor can return a processor.
-func (l *Link) Locates() bool { return l.locator() != nil }
-
-// Processor returns the number of the processor that the peer has recently used, if it runs on
-// this machine, and -1 otherwise.
-func (l *Link) Processor() int {
-	if k := l.locator(); k != nil {
-		return k.PeerCPU()
-	}
-	return -1
-}
-
-func (l *Link) locator() transport.CPULocator {
+// Locator returns the CPULocator of the data lane, if the peer runs on this machine, or nil.
+func (l *Link) Locator() transport.CPULocator {
 	a := l.attached.Load()
 	if a == nil {
 		return nil
@@ -314,20 +307,7 @@ func (l *Link) locator() transport.CPULocator {
 func (l *Link) Settled() <-chan struct{} {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.settled == nil {
-		l.settled = make(chan struct{})
-	}
-	return l.settled
-}
-
-// settleLocked closes the channel of Settled.
-func (l *Link) settleLocked() {
-	if l.settled == nil {
-		l.settled = make(chan struct{})
-	}
-	if !isClosed(l.settled) {
-		close(l.settled)
-	}
+	return l.settled.happened()
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -343,25 +323,15 @@ func isClosed(c <-chan struct{}) bool {
 func (l *Link) Done() <-chan struct{} {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.done == nil {
-		if l.done = make(chan struct{}); l.over {
-			close(l.done)
-		}
-	}
-	return l.done
+	return l.over.happened()
 }
 
 // awaitEnd waits until the Handler was notified.
 func (l *Link) awaitEnd() {
 	l.ending.Lock()
-	if l.ended == nil && !l.isEnded {
-		l.ended = make(chan struct{})
-	}
-	ended := l.ended
+	ended := l.ended.happened()
 	l.ending.Unlock()
-	if ended != nil {
-		<-ended
-	}
+	<-ended
 }
 
 // Err returns the reason of the end of the link. It is nil if this side has closed the link.

@@ -49,7 +49,7 @@ func (h *handler) note() {
 func (h *handler) Message(l *Link, m wire.Message, p []byte) {
 	h.note()
 	if h.message == nil {
-		l.Consumed(wire.Messages, len(p))
+		l.Credit().Consumed(wire.Messages, len(p))
 		return
 	}
 	h.message(m, p)
@@ -66,7 +66,7 @@ func (h *handler) Claim(l *Link, m wire.Message) (uint64, bool) {
 func (h *handler) Step(l *Link, s wire.Step, p []byte) {
 	h.note()
 	if h.step == nil {
-		l.Consumed(wire.Collectives, len(p))
+		l.Credit().Consumed(wire.Collectives, len(p))
 		return
 	}
 	h.step(s, p)
@@ -245,7 +245,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 			}
 		}
 		got <- m.Tag
-		b.Consumed(wire.Messages, len(p))
+		b.Credit().Consumed(wire.Messages, len(p))
 	}
 	hb.offer = func(o wire.Offer) { got <- o.Tag }
 	hb.closed = func(c wire.Closed) { got <- int64(c.Last.Seq) }
@@ -259,7 +259,7 @@ func TestFramesKeepTheirOrder(t *testing.T) {
 			}
 			if i%100 == 99 {
 				a.Closed((&wire.Closed{Last: wire.Call{Comm: 1, Seq: uint64(i)}}).Append(nil))
-			} else if i%7 == 3 || !a.TakeCredit(wire.Messages, len(p)) {
+			} else if i%7 == 3 || !a.Credit().Take(wire.Messages, len(p)) {
 				a.OfferMessage(wire.Offer{Tag: i})
 			} else {
 				a.SendMessage(wire.Message{Tag: i}, p)
@@ -304,7 +304,7 @@ func TestLanesAreIndependent(t *testing.T) {
 				}()
 			}
 			for range 12 {
-				if stalled != wire.Data || a.TakeCredit(wire.Messages, wire.PayloadMax) {
+				if stalled != wire.Data || a.Credit().Take(wire.Messages, wire.PayloadMax) {
 					a.SendMessage(wire.Message{}, make([]byte, wire.PayloadMax))
 				}
 			}

@@ -216,7 +216,7 @@ func TestOpenBulkOfPendingLink(t *testing.T) {
 func TestNothingWaitsForTheBulkLane(t *testing.T) {
 	p := newGatedPair(t)
 	arrived := make(chan int64, 4)
-	p.hb.message = func(m wire.Message, b []byte) { arrived <- m.Tag; p.b.Consumed(wire.Messages, len(b)) }
+	p.hb.message = func(m wire.Message, b []byte) { arrived <- m.Tag; p.b.Credit().Consumed(wire.Messages, len(b)) }
 	var first *load
 	soon(t, "Deliver and Push", func() { first = send(p.a, p.b, 100_000, 1) })
 	p.ca.awaitOpening(t)

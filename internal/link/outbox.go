@@ -163,7 +163,7 @@ const (
 func (o *outbox) uncreditedLocked() int {
 	n := o.out.Kept()
 	if o.lane == wire.Data {
-		n -= o.link.exchange().unreturned()
+		n -= o.link.exchange().credit.unreturned()
 	}
 	return n
 }

@@ -247,7 +247,7 @@ func (a *attachment) settle(ctx context.Context, apart bool) error {
 func (a *attachment) settled() {
 	a.link.ending.Lock()
 	defer a.link.ending.Unlock()
-	a.link.settleLocked()
+	a.link.settled.happen()
 }
 
 // openOn opens the data lane of this node on the connection that the peer uses for its own.

@@ -53,7 +53,7 @@ func TestPending(t *testing.T) {
 	var b *Link
 	hb.message = func(m wire.Message, p []byte) {
 		got <- fmt.Sprint("message ", m.Tag, " ", string(p))
-		b.Consumed(wire.Messages, len(p))
+		b.Credit().Consumed(wire.Messages, len(p))
 	}
 	hb.closed = func(c wire.Closed) { got <- fmt.Sprint("closed ", c.Last.Seq) }
 	ha.message = func(m wire.Message, p []byte) { got <- fmt.Sprint("back ", m.Tag) }
@@ -64,7 +64,7 @@ func TestPending(t *testing.T) {
 		t.Error("a notice that a communicator was closed needs a connection")
 	}
 	for i := range int64(3) {
-		if !a.TakeCredit(wire.Messages, 1) {
+		if !a.Credit().Take(wire.Messages, 1) {
 			t.Fatal("no credit")
 		}
 		a.SendMessage(wire.Message{Tag: i}, []byte{'x'})
@@ -319,12 +319,12 @@ func TestPendingBound(t *testing.T) {
 	for _, n := range []int{0, 1, 1000, wire.PayloadMax} {
 		l, needs := pending(t, newHandler())
 		sent := 0
-		for l.TakeCredit(wire.Messages, n) {
+		for l.Credit().Take(wire.Messages, n) {
 			l.SendMessage(wire.Message{Tag: int64(sent)}, make([]byte, n))
 			sent++
 		}
 		messages := sent
-		for l.TakeCredit(wire.Collectives, n) {
+		for l.Credit().Take(wire.Collectives, n) {
 			l.SendStep(wire.Step{}, make([]byte, n))
 			sent++
 		}
@@ -358,7 +358,7 @@ func TestDetach(t *testing.T) {
 	got := make(chan int64, 16)
 	var b *Link
 	hb.message = func(m wire.Message, p []byte) {
-		b.Consumed(wire.Messages, len(p))
+		b.Credit().Consumed(wire.Messages, len(p))
 		got <- m.Tag
 	}
 	detached := make(chan error, 8)
@@ -371,7 +371,7 @@ func TestDetach(t *testing.T) {
 	tag := int64(0)
 	send := func() {
 		tag++
-		if !a.TakeCredit(wire.Messages, 1) {
+		if !a.Credit().Take(wire.Messages, 1) {
 			t.Fatal("no credit")
 		}
 		a.SendMessage(wire.Message{Tag: tag}, []byte{1})

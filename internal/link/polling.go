@@ -70,8 +70,8 @@ func (p *Polling) acquire(i int) {
 // Useful reports whether Poll can do anything.
 func (p *Polling) Useful() bool { return p.n > 0 || p.writes }
 
-// Cheap reports whether Poll makes no system calls.
-func (p *Polling) Cheap() bool { return p.link.memory() }
+// Cheap reports whether Poll makes no system calls, since frames are exchanged through shared memory.
+func (p *Polling) Cheap() bool { return p.link.MemorySharer() != nil }
 
 // Poll handles arrived frames and writes as much as the pipes take. It does not block, and reports
 // whether it did anything. After a frame on the control or data lane it returns
@@ -179,7 +179,7 @@ func (l *Link) Unattend() {
 // ([Link.Beat]). It makes no system calls. Without shared memory it does nothing.
 func (l *Link) ReadLazy() {
 	a := l.attached.Load()
-	if a == nil || !l.memory() {
+	if a == nil || l.MemorySharer() == nil {
 		return
 	}
 	r := a.laneReaders[wire.Control].Load()

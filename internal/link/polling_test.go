@@ -207,16 +207,16 @@ func TestNoReadWhilePolling(t *testing.T) {
 	}
 }
 
-// TestProcessor: a link returns the CPU that the receiver of its data lane reports.
-func TestProcessor(t *testing.T) {
+// TestLocator: a link has the CPULocator of the receiver of its data lane.
+func TestLocator(t *testing.T) {
 	v := newPolled(t, false)
 	p := v.startPolling(t)
 	p.Stop(false)
-	if got := v.b.Processor(); got != 7 || !v.b.Locates() {
-		t.Errorf("Processor() = %d, want 7", got)
+	if l := v.b.Locator(); l == nil || l.PeerCPU() != 7 {
+		t.Errorf("Locator() = %v, want that of the receiver, with 7", l)
 	}
-	if got := v.a.Processor(); got != -1 || v.a.Locates() {
-		t.Errorf("over transport/mem Processor() = %d, want -1", got)
+	if l := v.a.Locator(); l != nil {
+		t.Errorf("over transport/mem Locator() = %v, want none", l)
 	}
 }
 

@@ -232,11 +232,11 @@ func newDataReader(a *attachment, p transport.Receiver) *dataReader {
 		d.claimMin = claimBytesMin
 	}
 	d.onStep = func(p []byte) {
-		l.charge(wire.Collectives, len(p))
+		l.Credit().charge(wire.Collectives, len(p))
 		l.common.handler.Step(l, d.step, p)
 	}
 	d.onMessage = func(p []byte) {
-		l.charge(wire.Messages, len(p))
+		l.Credit().charge(wire.Messages, len(p))
 		l.common.handler.Message(l, d.message, p)
 	}
 	return d
@@ -247,13 +247,13 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 	switch t {
 	case wire.TypeStep:
 		if d.step, err = wire.ParseStep(b); err == nil {
-			err = l.checkCredit(wire.Collectives, d.step.Length)
+			err = l.Credit().check(wire.Collectives, d.step.Length)
 			r.expect(d.step.Length, d.onStep)
 		}
 		return err
 	case wire.TypeMessage:
 		if d.message, err = wire.ParseMessage(b); err == nil {
-			err = l.checkCredit(wire.Messages, d.message.Length)
+			err = l.Credit().check(wire.Messages, d.message.Length)
 		}
 		if err == nil {
 			err = d.expectMessage(r)
@@ -306,7 +306,7 @@ func (l *Link) readReply(t wire.Type, b []byte) error {
 	case wire.TypeFinished:
 		return fails(l, b, wire.ParseFinished, func(l *Link, f wire.Finished) error { return l.exchange().bulk.finished(f.Grant) })
 	}
-	return fails(l, b, wire.ParseCredit, (*Link).restore)
+	return fails(l, b, wire.ParseCredit, func(l *Link, f wire.Credit) error { return l.Credit().restore(f) })
 }
 
 // A controlReader handles the frames of the control lane.

@@ -22,13 +22,13 @@ func TestRelease(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		atA = append(atA, m.Tag)
-		p.a.Consumed(wire.Messages, len(b))
+		p.a.Credit().Consumed(wire.Messages, len(b))
 	}
 	p.hb.message = func(m wire.Message, b []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		atB = append(atB, m.Tag)
-		p.b.Consumed(wire.Messages, len(b))
+		p.b.Credit().Consumed(wire.Messages, len(b))
 	}
 	p.a.Wait(1)
 	for round := range rounds {
@@ -37,7 +37,7 @@ func TestRelease(t *testing.T) {
 		for _, l := range []*Link{p.a, p.b} {
 			all.Go(func() {
 				for i := range messages {
-					for !l.TakeCredit(wire.Messages, 1) {
+					for !l.Credit().Take(wire.Messages, 1) {
 						time.Sleep(time.Millisecond)
 					}
 					l.SendMessage(wire.Message{Tag: int64(round*messages + i)}, []byte{1})
@@ -96,7 +96,7 @@ func TestBothSidesCountTheSameFrames(t *testing.T) {
 	frames := map[wire.Type]func(l *Link){
 		wire.TypeMessage: func(l *Link) {
 			const payload = "payload"
-			if !l.TakeCredit(wire.Messages, len(payload)) {
+			if !l.Credit().Take(wire.Messages, len(payload)) {
 				panic("no credit")
 			}
 			l.SendMessage(wire.Message{Tag: 1}, []byte(payload))
@@ -109,7 +109,7 @@ func TestBothSidesCountTheSameFrames(t *testing.T) {
 		wire.TypeOfferRefuse: func(l *Link) { l.RefuseOffer(wire.OfferRefuse{}) },
 		wire.TypeCredit: func(l *Link) {
 			for range creditBytes / 2 / (1<<10 + frameCharge) { // A credit is for a fourth of creditBytes.
-				if !l.TakeCredit(wire.Messages, 1<<10) {
+				if !l.Credit().Take(wire.Messages, 1<<10) {
 					panic("no credit")
 				}
 				l.SendMessage(wire.Message{}, make([]byte, 1<<10))
@@ -139,7 +139,7 @@ func TestBothSidesCountTheSameFrames(t *testing.T) {
 		wire.TypeFinished: func(l *Link) {}, // TestRelease sends segments, and the peer reports their grants.
 	}
 	p := newKeptPair(t)
-	p.ha.message = func(m wire.Message, b []byte) { p.a.Consumed(wire.Messages, len(b)) }
+	p.ha.message = func(m wire.Message, b []byte) { p.a.Credit().Consumed(wire.Messages, len(b)) }
 	for typ := wire.Type(1); ; typ++ {
 		if _, err := wire.Size(typ); err != nil {
 			break // after the last type

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -171,16 +172,19 @@ func (l *Link) payloadPath() *path {
 	return nil
 }
 
-// SetDeviceMemory records how payloads of devices are exchanged with the peer, for [Link.DeviceMemory].
-func (l *Link) SetDeviceMemory(method string) {
-	if old := l.device.Load(); old == nil || *old != method {
-		l.device.Store(&method)
+// DeviceMemory says how payloads of devices are exchanged with the peer of a link.
+type DeviceMemory struct{ method atomic.Pointer[string] }
+
+// Set records the method.
+func (d *DeviceMemory) Set(method string) {
+	if old := d.method.Load(); old == nil || *old != method {
+		d.method.Store(&method)
 	}
 }
 
-// DeviceMemory returns the last method of SetDeviceMemory, or "".
-func (l *Link) DeviceMemory() string {
-	if m := l.device.Load(); m != nil {
+// String returns the last method of Set, or "".
+func (d *DeviceMemory) String() string {
+	if m := d.method.Load(); m != nil {
 		return *m
 	}
 	return ""

@@ -1,26 +1,10 @@
 package link
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/nexar-go/nexar/internal/wire"
 )
-
-// TakeCredit takes the credit for n bytes of payload without a grant. It reports false if the
-// credit is insufficient.
-func (l *Link) TakeCredit(c wire.Class, n int) bool {
-	charge, credit := int64(n+frameCharge), &l.exchange().credit[c]
-	for {
-		have := credit.Load()
-		if have < charge {
-			return false
-		}
-		if credit.CompareAndSwap(have, have-charge) {
-			return true
-		}
-	}
-}
 
 // promptMax is the length of the longest message that is sent without a grant over every connection. Through memory, or where the peer
 // writes remotely, a grant takes less time than the copies of a longer one.
@@ -31,77 +15,6 @@ func (l *Link) PrefersGrant(n int) bool {
 	p := l.payloadPath()
 	return n > promptMax && p != nil && (p.can.Lasting || p.can.RemoteMemory != nil)
 }
-
-// unreturned returns the credit that was taken and that the peer has not returned.
-func (x *exchange) unreturned() (bytes int) {
-	for c := range x.credit {
-		bytes += int(creditBytes - x.credit[c].Load())
-	}
-	return bytes
-}
-
-// Consumed returns the credit for n bytes of payload to the peer. Small amounts are
-// collected before a frame is sent.
-func (l *Link) Consumed(c wire.Class, n int) {
-	x := l.exchange()
-	owed := x.owed[c].Add(int64(n + frameCharge))
-	if owed < creditBytes/4 || !x.owed[c].CompareAndSwap(owed, 0) {
-		return
-	}
-	x.unread[c].Add(-owed)
-	f := wire.Credit{Class: c, Bytes: uint32(owed)}
-	l.replies().post(f.Append)
-}
-
-// Buffer makes room for n bytes of payload that the peer has offered and that the Handler keeps. It
-// reports false if they would exceed the credit of the class together with the unconsumed payload.
-func (l *Link) Buffer(c wire.Class, n int) bool {
-	charge, x := int64(n+frameCharge), l.exchange()
-	if x.buffered.Add(charge)+x.unread[c].Load()-x.owed[c].Load() <= creditBytes {
-		return true
-	}
-	x.buffered.Add(-charge)
-	return false
-}
-
-// Unbuffer undoes Buffer.
-func (l *Link) Unbuffer(n int) { l.exchange().buffered.Add(-int64(n + frameCharge)) }
-
-// checkCredit checks whether the peer may send n bytes of payload without a grant.
-func (l *Link) checkCredit(c wire.Class, n int) error {
-	if l.exchange().unread[c].Load()+int64(n+frameCharge) > creditBytes {
-		return fmt.Errorf("more data of class %d than its credit allows", c)
-	}
-	return nil
-}
-
-// charge counts n bytes of payload that have arrived without a grant: a frame that its connection has cut arrives again. The count is
-// exact: Consumed reduces it before it sends the credit.
-func (l *Link) charge(c wire.Class, n int) { l.exchange().unread[c].Add(int64(n + frameCharge)) }
-
-// restore adds credit that the peer has returned. More than was taken is a protocol
-// error.
-func (l *Link) restore(f wire.Credit) error {
-	if l.exchange().credit[f.Class].Add(int64(f.Bytes)) > creditBytes {
-		return fmt.Errorf("more credit of class %d than was taken", f.Class)
-	}
-	return nil
-}
-
-// Keep counts a frame without charge that the Handler keeps. If the peer has sent too many,
-// Keep ends the link and reports false.
-func (l *Link) Keep() bool {
-	kept := &l.exchange().kept
-	if kept.Add(1) <= keptMax {
-		return true
-	}
-	kept.Add(-1)
-	l.Fail(fmt.Errorf("link: protocol error: more than %d unanswered offers, grants and queries", keptMax))
-	return false
-}
-
-// Dropped undoes Keep: the Handler no longer keeps the frame.
-func (l *Link) Dropped() { l.exchange().kept.Add(-1) }
 
 // SendMessage sends m with a payload in one or more regions. The caller has taken credit for
 // it. The payload may be used again when SendMessage returns.

@@ -43,7 +43,7 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 			payload := make([]byte, largest)
 			for range each {
 				p := payload[:rng.IntN(largest+1)]
-				for !a.TakeCredit(wire.Collectives, len(p)) {
+				for !a.Credit().Take(wire.Collectives, len(p)) {
 					time.Sleep(10 * time.Microsecond)
 				}
 				now := outstanding.Add(int64(len(p) + frameCharge))
@@ -60,7 +60,7 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 			for range each * senders / 2 {
 				n := <-arrived
 				outstanding.Add(-int64(n + frameCharge))
-				b.Consumed(wire.Collectives, n)
+				b.Credit().Consumed(wire.Collectives, n)
 			}
 		})
 	}
@@ -70,13 +70,13 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 		t.Errorf("%d bytes were outstanding, with a credit of %d", m, creditBytes)
 	}
 	end := time.Now().Add(10 * time.Second)
-	for a.exchange().credit[wire.Collectives].Load()+b.exchange().owed[wire.Collectives].Load() != creditBytes {
+	for a.exchange().credit.left[wire.Collectives].Load()+b.exchange().credit.owed[wire.Collectives].Load() != creditBytes {
 		if time.Now().After(end) {
-			t.Fatalf("credit %d, owed %d: together not %d", a.exchange().credit[wire.Collectives].Load(), b.exchange().owed[wire.Collectives].Load(), creditBytes)
+			t.Fatalf("credit %d, owed %d: together not %d", a.exchange().credit.left[wire.Collectives].Load(), b.exchange().credit.owed[wire.Collectives].Load(), creditBytes)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if u, o := b.exchange().unread[wire.Collectives].Load(), b.exchange().owed[wire.Collectives].Load(); u != o {
+	if u, o := b.exchange().credit.unread[wire.Collectives].Load(), b.exchange().credit.owed[wire.Collectives].Load(); u != o {
 		t.Errorf("%d bytes count as unread, and %d are owed", u, o)
 	}
 	a.Abort()
@@ -101,14 +101,14 @@ func TestCreditIsEnough(t *testing.T) {
 		hb.message = func(wire.Message, []byte) { got.Add(1) }
 		a, b := pair(t, ha, hb, nil)
 		sent := int64(0)
-		for a.TakeCredit(wire.Messages, n) {
+		for a.Credit().Take(wire.Messages, n) {
 			a.SendMessage(wire.Message{}, make([]byte, n))
 			sent++
 		}
 		if want := int64(creditBytes / (n + frameCharge)); sent != want {
 			t.Errorf("%d bytes: sent %d, want %d", n, sent, want)
 		}
-		if !a.TakeCredit(wire.Collectives, 0) {
+		if !a.Credit().Take(wire.Collectives, 0) {
 			t.Error("one class uses up the credit of the other")
 		}
 		soon(t, "Close", func() { a.Close(within(t, 10*time.Second)) })
@@ -126,15 +126,15 @@ func TestKeepIsBounded(t *testing.T) {
 	ha, hb := newHandler(), newHandler()
 	a, _ := pair(t, ha, hb, nil)
 	for range keptMax {
-		if !a.Keep() {
+		if !a.Credit().Keep() {
 			t.Fatal("Keep refuses a frame below the limit")
 		}
 	}
-	a.Dropped()
-	if !a.Keep() {
+	a.Credit().Dropped()
+	if !a.Credit().Keep() {
 		t.Fatal("Keep refuses a frame after Dropped")
 	}
-	if a.Keep() {
+	if a.Credit().Keep() {
 		t.Fatal("Keep accepts a frame above the limit")
 	}
 	if err := ha.wait(t); err == nil || err == errLeft {
@@ -147,14 +147,14 @@ func BenchmarkSendStep(b *testing.B) {
 	ha2 := make(chan struct{}, 1)
 	ca, cb := conns(b)
 	var to *Link
-	hb.step = func(_ wire.Step, p []byte) { to.Consumed(wire.Collectives, len(p)); ha2 <- struct{}{} }
+	hb.step = func(_ wire.Step, p []byte) { to.Credit().Consumed(wire.Collectives, len(p)); ha2 <- struct{}{} }
 	from := start(b, ca, ha)
 	to = start(b, cb, hb)
 	p := make([]byte, 8)
 	b.ReportAllocs()
 	b.SetBytes(8)
 	for b.Loop() {
-		if from.TakeCredit(wire.Collectives, len(p)) {
+		if from.Credit().Take(wire.Collectives, len(p)) {
 			from.SendStep(wire.Step{}, p)
 			<-ha2
 		}
@@ -168,11 +168,11 @@ func TestFramesBringAcknowledgements(t *testing.T) {
 	const size, count = 50_000, 4
 	arrived, kept := make(chan bool, count), make(chan int, 1)
 	hb.message = func(_ wire.Message, p []byte) {
-		b.Consumed(wire.Messages, len(p))
+		b.Credit().Consumed(wire.Messages, len(p))
 		arrived <- true
 	}
 	ha.message = func(_ wire.Message, p []byte) {
-		a.Consumed(wire.Messages, len(p))
+		a.Credit().Consumed(wire.Messages, len(p))
 		_, n := a.exchange().data.position()
 		kept <- n
 	}
@@ -187,7 +187,7 @@ func TestFramesBringAcknowledgements(t *testing.T) {
 			})
 			n = 1
 		}
-		if !l.TakeCredit(wire.Messages, n) {
+		if !l.Credit().Take(wire.Messages, n) {
 			t.Fatal("no credit")
 		}
 		l.SendMessage(wire.Message{}, make([]byte, n))

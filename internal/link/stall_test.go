@@ -79,7 +79,7 @@ func TestStallPending(t *testing.T) {
 	l.CheckStall(time.Minute)
 	l.CheckStall(time.Minute)
 	l.expectStalls(t, "without a frame that needs a connection", 0, 0)
-	l.TakeCredit(wire.Messages, 8)
+	l.Credit().Take(wire.Messages, 8)
 	l.SendMessage(wire.Message{}, make([]byte, 8))
 	l.CheckStall(time.Minute)
 	l.CheckStall(time.Minute)

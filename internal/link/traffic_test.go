@@ -42,7 +42,7 @@ func TestTraffic(t *testing.T) {
 	before := x.a.Traffic().Sent
 	for _, n := range []int{0, 100, 10_000, wire.PayloadMax} {
 		for _, l := range []*Link{x.a, x.b} {
-			if !l.TakeCredit(wire.Messages, n) {
+			if !l.Credit().Take(wire.Messages, n) {
 				t.Fatal("no credit")
 			}
 			l.SendMessage(wire.Message{}, filler(n, n))
@@ -108,7 +108,7 @@ func TestTrafficAfterBreak(t *testing.T) {
 				p.connect(t)
 				close(p.ca.gate)
 				for _, l := range []*Link{p.a, p.b} {
-					l.TakeCredit(wire.Messages, 1000)
+					l.Credit().Take(wire.Messages, 1000)
 					l.SendMessage(wire.Message{}, make([]byte, 1000))
 				}
 				synctest.Wait()

@@ -55,7 +55,7 @@ func testVectoredPayloads(t *testing.T, lasts bool) {
 		if m.Tag != next || !bytes.Equal(p, payload(next)) {
 			t.Errorf("message %d with %d bytes, want %d with %d", m.Tag, len(p), next, len(payload(next)))
 		}
-		b.Consumed(wire.Messages, len(p))
+		b.Credit().Consumed(wire.Messages, len(p))
 		if next++; next == messages {
 			close(done)
 		}
@@ -69,7 +69,7 @@ func testVectoredPayloads(t *testing.T, lasts bool) {
 	for tag := range int64(messages) {
 		p := payload(tag)
 		soon(t, "credit", func() {
-			for !a.TakeCredit(wire.Messages, len(p)) {
+			for !a.Credit().Take(wire.Messages, len(p)) {
 			}
 		})
 		half := len(p) - len(p)/3

@@ -151,7 +151,7 @@ func (d *describer) describe(i *PathInfo, rank int, p *peer) bool {
 		i.Rank, i.Node, i.Pending = rank, p.node.ID, true
 	}
 	if p.link != nil {
-		i.DeviceMemory, i.Unacknowledged = p.link.DeviceMemory(), p.link.Unacknowledged()
+		i.DeviceMemory, i.Unacknowledged = p.link.DeviceMemory.String(), p.link.Unacknowledged()
 	}
 	d.addHops(i, p.rank)
 	return true
@@ -183,7 +183,7 @@ func (d *describer) traffic(rank int, p *peer) trace.Link {
 	l := trace.Link{
 		Rank: rank, Transport: i.BulkTransport, Purpose: d.purpose(p), Class: classNames[i.Class], Connections: p.link.Connections(),
 		Sent: t.Sent, Received: t.Received, Relay: i.Relay, Delay: i.Delay,
-		Altered: i.Altered, Repeated: i.Repeated, DeviceMemory: p.link.DeviceMemory(), Unacknowledged: uint64(p.link.Unacknowledged()),
+		Altered: i.Altered, Repeated: i.Repeated, DeviceMemory: p.link.DeviceMemory.String(), Unacknowledged: uint64(p.link.Unacknowledged()),
 	}
 	if i.Hops > 1 {
 		l.Hops = i.Hops

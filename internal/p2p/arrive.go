@@ -78,7 +78,7 @@ func (m *Messages) arriveLocked(fx *Effects, a *arrival) (used, unexpected bool)
 	switch {
 	case a.payload != nil:
 		a.payload = append([]byte{}, a.payload...)
-	case !a.link.Keep():
+	case !a.link.Credit().Keep():
 		return false, false
 	}
 	if m.opened {

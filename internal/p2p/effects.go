@@ -76,7 +76,7 @@ func (m *Messages) perform(e *effect) {
 			e.receive.buf.fill(e.payload)
 		}
 		if e.prefetch == nil {
-			e.link.Consumed(wire.Messages, len(e.payload))
+			e.link.Credit().Consumed(wire.Messages, len(e.payload))
 		}
 	case grant:
 		e.link.GrantOffer(wire.OfferGrant{Comm: m.cfg.Comm, ID: e.offer, Grant: e.grant})
@@ -85,15 +85,15 @@ func (m *Messages) perform(e *effect) {
 		e.link.RefuseOffer(wire.OfferRefuse{Comm: m.cfg.Comm, ID: e.offer, Room: uint64(r.buf.Len()), Type: r.typ})
 	case drop:
 		if e.payload != nil {
-			e.link.Consumed(wire.Messages, len(e.payload))
+			e.link.Credit().Consumed(wire.Messages, len(e.payload))
 		} else {
-			e.link.Dropped()
+			e.link.Credit().Dropped()
 		}
 	case release:
 		m.cfg.Owner.Spawn(e.release)
 	}
 	if e.prefetch != nil {
-		e.link.Unbuffer(len(e.prefetch.payload))
+		e.link.Credit().Unbuffer(len(e.prefetch.payload))
 	}
 	if e.done != nil {
 		e.done <- struct{}{}

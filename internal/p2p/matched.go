@@ -62,7 +62,7 @@ func (t *Matched) StartRecv(buf *Regions, typ uint8) (r *Receive, ok bool, err e
 	m.begun++
 	r.begun, r.number = m.stampLocked(), m.begun
 	if t.arrival.payload == nil {
-		t.arrival.link.Dropped()
+		t.arrival.link.Credit().Dropped()
 	}
 	m.takeLocked(&fx, r, &t.arrival)
 	m.mu.Unlock()

@@ -17,7 +17,7 @@ type prefetch struct {
 
 // prefetchLocked grants a short offer that no receive waits for, if the link has room for the payload.
 func (m *Messages) prefetchLocked(fx *Effects, a *arrival) {
-	if a.payload != nil || a.size > uint64(m.cfg.EagerMax) || a.link.PrefersGrant(int(a.size)) || !a.link.Buffer(wire.Messages, int(a.size)) {
+	if a.payload != nil || a.size > uint64(m.cfg.EagerMax) || a.link.PrefersGrant(int(a.size)) || !a.link.Credit().Buffer(wire.Messages, int(a.size)) {
 		return
 	}
 	p := &prefetch{payload: make([]byte, a.size)}

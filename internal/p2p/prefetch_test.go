@@ -40,10 +40,10 @@ func (o *owner) receive(t *testing.T, buf []byte, typ uint8) *Receive {
 
 func checkRoomIsFree(t *testing.T, l *link.Link) {
 	t.Helper()
-	if !l.Buffer(wire.Messages, room) {
+	if !l.Credit().Buffer(wire.Messages, room) {
 		t.Fatal("the prefetched message still takes room of the link")
 	}
-	l.Unbuffer(room)
+	l.Credit().Unbuffer(room)
 }
 
 // TestPrefetch: a receive gets a prefetched message, whether it is posted before or after the payload
@@ -53,7 +53,7 @@ func TestPrefetch(t *testing.T) {
 		for _, typ := range []uint8{7, 8} {
 			o, l := newOwner()
 			p := o.offer(t, l, 5)
-			if l.Buffer(wire.Messages, room) {
+			if l.Credit().Buffer(wire.Messages, room) {
 				t.Error("the prefetched message takes no room of the link")
 			}
 			buf := make([]byte, 5)
@@ -87,7 +87,7 @@ func TestNoPrefetch(t *testing.T) {
 	if o.offer(t, l, 11) != nil {
 		t.Error("a message longer than EagerMax is prefetched")
 	}
-	l.Buffer(wire.Messages, room-70)
+	l.Credit().Buffer(wire.Messages, room-70)
 	if o.offer(t, l, 7) != nil {
 		t.Error("a message is prefetched that the link has no room for")
 	}

@@ -70,7 +70,7 @@ func (m *Messages) startRecvLocked(fx *Effects, r *Receive) {
 	r.begun, r.number = m.stampLocked(), m.begun
 	if a, ok := m.matcher.Post(r.source, r.tag, r); ok {
 		if a.payload == nil {
-			a.link.Dropped()
+			a.link.Credit().Dropped()
 		}
 		m.takeLocked(fx, r, &a)
 		return

@@ -42,7 +42,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 		return nil, err
 	}
 	l := m.links[to]
-	isEager := data.Fetch == nil && size <= m.cfg.EagerMax && !l.PrefersGrant(size) && l.TakeCredit(wire.Messages, size)
+	isEager := data.Fetch == nil && size <= m.cfg.EagerMax && !l.PrefersGrant(size) && l.Credit().Take(wire.Messages, size)
 	if !isEager && data.Received && !m.isAwaitedLocked(to, tag) {
 		m.mu.Unlock()
 		return nil, ErrNoReceive

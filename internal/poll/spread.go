@@ -10,7 +10,7 @@ const sightings = 3
 // report them. It must be called before the first wait. It has no effect if Place is set.
 func (p *Poller) Spread(rank int, machine []int, processors int) {
 	before, ranks := ranksBefore(rank, machine, func(rank int) bool {
-		return p.Links[rank] != nil && p.Links[rank].Locates()
+		return p.Links[rank] != nil && p.Links[rank].Locator() != nil
 	})
 	if p.Place != nil || len(before) == 0 || ranks > linksMax || processors == 1 {
 		return
@@ -19,7 +19,10 @@ func (p *Poller) Spread(rank int, machine []int, processors int) {
 		Ranks: ranks, Processors: processors, Others: len(before), Before: len(before), Sightings: sightings,
 		Where: func(on []int) {
 			for i, rank := range before {
-				on[i] = p.Links[rank].Processor()
+				on[i] = -1
+				if locator := p.Links[rank].Locator(); locator != nil {
+					on[i] = locator.PeerCPU()
+				}
 			}
 		},
 	})

@@ -50,9 +50,9 @@ func (f *Frame) HoldLocked() {
 func (f *Frame) ReturnCredit() {
 	switch {
 	case f.Kind == Step:
-		f.Link.Consumed(wire.Collectives, len(f.Payload))
+		f.Link.Credit().Consumed(wire.Collectives, len(f.Payload))
 	case f.Counted:
-		f.Link.Dropped()
+		f.Link.Credit().Dropped()
 	}
 }
 

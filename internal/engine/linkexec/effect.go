@@ -173,7 +173,7 @@ func (r *Execution) sendLocked(e *effect) {
 		r.deliverLocked(e)
 	case n > r.executor.eagerMax: // It waits for the grant. The peer sends it without a request.
 		e.link.OpenBulk()
-	case e.link.TakeCredit(wire.Collectives, n):
+	case e.link.Credit().Take(wire.Collectives, n):
 		s.state |= done
 		e.kind = send
 	default:
