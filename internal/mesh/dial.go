@@ -218,11 +218,8 @@ func (d *dialing) choices() (list []int) {
 			last = append(last, i)
 		}
 	}
-	failures := func(i int) int {
-		p := &d.reach.paths[i]
-		return d.peer.failures(p, d.reach.addrs(p, d.node)...)
-	}
-	slices.SortStableFunc(list, func(i, k int) int { return cmp.Compare(failures(i), failures(k)) })
+	failures := func(p *Path) int { return d.peer.failures(p, d.reach.addrs(p, d.node)...) }
+	slices.SortStableFunc(list, func(i, k int) int { return cmp.Compare(failures(&d.reach.paths[i]), failures(&d.reach.paths[k])) })
 	return append(list, last...)
 }
 

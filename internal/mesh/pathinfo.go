@@ -245,7 +245,7 @@ func (e *expectedPath) to(r *Reach, n *membership.Node) {
 		return
 	}
 	*e = expectedPath{node: n, near: near, ok: !r.canDial(n.ID)}
-	if first, ok := r.expectedRoute(n); ok {
+	if first := r.expectedRoute(n); first != nil {
 		e.path, e.info, e.ok = first.path, first.info(0, membership.NodeID{}), true
 	}
 }

@@ -167,16 +167,16 @@ func (r *Reach) zoned(addrs []string) []string {
 // isOnHost reports whether a node is on the host of this one.
 func (r *Reach) isOnHost(n *membership.Node) bool { return r.host != "" && r.host == n.Host }
 
-// expectedRoute returns the route that this node tries first to another one, without connections. It reports false if they have
+// expectedRoute returns the route that this node tries first to another one, without connections, or nil if they have
 // no transport in common.
-func (r *Reach) expectedRoute(n *membership.Node) (route, bool) {
+func (r *Reach) expectedRoute(n *membership.Node) *route {
 	for i := range r.paths {
 		p := &r.paths[i]
 		if r.carries(p, n) && (!p.isLocal() || r.isOnHost(n)) {
-			return route{path: p, bulk: r.bulkBeside(p, n), why: "not linked yet"}, true
+			return &route{path: p, bulk: r.bulkBeside(p, n), why: "not linked yet"}
 		}
 	}
-	return route{}, false
+	return nil
 }
 
 // hasRefusing reports whether a dial to a node fails at once on some path if its process has ended.
@@ -211,12 +211,7 @@ func (r *Reach) IsHost(v membership.View) bool { return r.hostPaths(v) != nil }
 // they do not have one in common with this node.
 func (r *Reach) HostMemory(v membership.View) transport.HostMemory {
 	paths := r.hostPaths(v)
-	for _, p := range paths {
-		if p != paths[0] {
-			return nil
-		}
-	}
-	if len(paths) == 0 {
+	if len(paths) == 0 || slices.ContainsFunc(paths, func(p *Path) bool { return p != paths[0] }) {
 		return nil
 	}
 	return paths[0].capabilities().HostMemory
