@@ -13,6 +13,8 @@ type PeerState uint8
 const (
 	// PeerLinked: no problem is known.
 	PeerLinked PeerState = iota
+	// PeerExpected: the peer is in no view yet, and may enter the next one. Until then, its link may come and go without consequences.
+	PeerExpected
 	// PeerSuspected: the peer has closed its link to a third node without a goodbye. Either it
 	// has lost that node and reports so, or it has left and its goodbye to that node was lost.
 	// Its own goodbye decides.
@@ -28,6 +30,8 @@ const (
 	// PeerLeftLost: the peer has said goodbye to this node, and was lost by another
 	// node, which its goodbye has not reached.
 	PeerLeftLost
+	// PeerExpectedLeft: the peer has said goodbye to this node before it entered a view.
+	PeerExpectedLeft
 	// PeerFailed: this node has lost its link to the peer without a goodbye.
 	PeerFailed
 	// PeerRemoved: the node is not in the newest view.
@@ -40,7 +44,7 @@ const (
 
 // String returns the name of the state.
 func (s PeerState) String() string {
-	names := [...]string{"linked", "suspected", "doubted", "doubting", "left", "left and lost", "failed", "removed", "closed"}
+	names := [...]string{"linked", "expected", "suspected", "doubted", "doubting", "left", "left and lost", "expected and left", "failed", "removed", "closed"}
 	if int(s) < len(names) {
 		return names[s]
 	}
@@ -49,6 +53,9 @@ func (s PeerState) String() string {
 
 // IsGone reports whether the peer sends nothing more.
 func (s PeerState) IsGone() bool { return s >= PeerLeft }
+
+// IsMember reports whether the peer is, or was, in a view.
+func (s PeerState) IsMember() bool { return s != PeerExpected && s != PeerExpectedLeft }
 
 // A PeerEvent is an event in the life of a peer.
 type PeerEvent uint8
@@ -74,21 +81,37 @@ const (
 	AdoptedIn
 	AdoptedOut
 	AdoptedUnlinked
-	// Expected: the peer may enter the next view. Until then, its link may come and go
-	// without an event.
+	// Expected: the peer may enter the next view.
 	Expected
 	// NoRoute: the peer is not a neighbor of this node, and no relay leads to it. That implies nothing
 	// about the peer.
 	NoRoute
 	// SelfClosing: this node closes.
 	SelfClosing
+	// ReportedGone: another node says that the peer has left, and forwards nothing any more.
+	ReportedGone
+	// ReportedLeaving: the peer says, over others, that it leaves, and that the other nodes have read all of its data.
+	ReportedLeaving
+	// NoGoodbye: the wait after ReportedGone is over, and the peer has not said goodbye over a connection. NoGoodbyeYet is the same after ReportedLeaving:
+	// the peer still relays.
+	NoGoodbye
+	NoGoodbyeYet
+	// Connected and ConnectedOverRelays: the link has a connection.
+	Connected
+	ConnectedOverRelays
+	// ConnReleased: both sides have closed the connection of the link, which stays. ConnClosed: the peer has closed it, or has lost it.
+	// ConnStalled: it has made no progress. ConnBroke: it has ended otherwise.
+	ConnReleased
+	ConnClosed
+	ConnStalled
+	ConnBroke
 )
 
 // PeerEffects is a set of flags for the actions of a transition. They are carried out in the
 // order of their declaration: the seed and the other nodes learn of a failure before it fails
 // operations on this node, since the program may then leave, and its goodbye must not arrive
 // before the reason for it.
-type PeerEffects uint16
+type PeerEffects uint32
 
 const (
 	// ReportLost reports to the seed that this node has lost its link to the peer.
@@ -128,6 +151,18 @@ const (
 	DropLink
 	// SayGoodbye closes the link to the peer with a goodbye.
 	SayGoodbye
+	// Relink gives the peer a new link, since the last one has ended before the peer is in a view, and reports to the session that it has no connection.
+	Relink
+	// TellGone tells the neighbors that the peer has left, and TellLeaving that it leaves.
+	TellGone
+	TellLeaving
+	// AwaitProposal waits until no connection is being negotiated with the peer: its goodbye comes over that, or NoGoodbye follows. AwaitGoodbye waits
+	// for a goodbye over relays.
+	AwaitProposal
+	AwaitGoodbye
+	// Redial dials the peer again. EndLink ends its link, since no other connection can follow.
+	Redial
+	EndLink
 )
 
 // Has reports whether the set contains all flags of some.
@@ -164,11 +199,26 @@ func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 	case e == SelfClosing:
 		return s.closing()
 	case e == Expected:
-		return PeerLinked, 0
+		return PeerExpected, 0
 	case e == AdoptedOut:
 		return s.removed()
 	}
 	switch s {
+	case PeerExpected:
+		switch e {
+		case LinkLost, LinkClosed, NoRoute:
+			return s, Relink
+		case Goodbye:
+			return PeerExpectedLeft, ReportLeft | NotifyLeft | EndOperations
+		case AdoptedIn:
+			return PeerLinked, Trust
+		case AdoptedUnlinked:
+			return PeerFailed, ReportLost
+		}
+	case PeerExpectedLeft:
+		if e == AdoptedIn || e == AdoptedUnlinked {
+			return PeerLeft, 0
+		}
 	case PeerLinked, PeerSuspected, PeerDoubting:
 		return s.alive(e)
 	case PeerDoubted:

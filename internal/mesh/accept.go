@@ -71,7 +71,7 @@ func (a *acceptor) accept(p *Path) {
 			a.refuse(r, c.peer.link)
 		case !c.mayLink():
 			a.acceptAgain(r, &c)
-		case !p.Relay && !c.peer.expected && !a.reach.mayAccept(id):
+		case !p.Relay && c.peer.State.IsMember() && !a.reach.mayAccept(id):
 			conn.Close() // The views of both nodes differ.
 		case p.Bulk && !a.reach.carries(p, c.peer.node):
 			a.seconds.put(id, conn)

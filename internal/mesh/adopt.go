@@ -46,7 +46,7 @@ func (m *Mesh) Remove(v membership.View, excluded []membership.NodeID, quiesced 
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		// A doubted peer has most likely ended. If it lives, it knows that it is doubted.
-		if slot != m.self && !p.expected && !stays[p.node.ID] && p.isLinked() && !p.state.IsGone() && p.state != membership.PeerDoubted {
+		if slot != m.self && p.State.IsMember() && !stays[p.node.ID] && p.isLinked() && !p.State.IsGone() && p.State != membership.PeerDoubted {
 			removed[p.node.ID] = p.link
 		}
 	}
@@ -87,7 +87,7 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	defer cancel()
 	err := m.awaitLinks(limited, func(_ int, p *peer) bool {
 		// A node that has closed a connection may have joined again, with other links: the next connection shows it.
-		if !p.expected || !p.isPending() || p.accepting == 0 && !errors.Is(p.broken, transport.ErrPeerClosed) {
+		if p.State.IsMember() || !p.isPending() || p.accepting == 0 && !errors.Is(p.broken, transport.ErrPeerClosed) {
 			return false
 		}
 		_, in := v.Rank(p.node.ID)
@@ -113,11 +113,11 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 			slot = m.addPeerLocked(n, rank)
 		}
 		p := &m.peers[slot]
-		if p.expected && p.isPending() && errors.Is(p.broken, transport.ErrPeerClosed) { // Without a next connection, it has probably joined again.
+		if p.State == membership.PeerExpected && p.isPending() && errors.Is(p.broken, transport.ErrPeerClosed) { // Without a next connection, it has probably joined again.
 			m.dropLinkLocked(slot)
 			m.addPendingLocked(slot)
 		}
-		p.node, p.rank, p.expected = n, rank, false
+		p.node, p.rank = n, rank
 		m.relinkLocked(slot)
 		if !m.cfg.OnDemand && p.isPending() && !m.closing {
 			p.link.Need(link.Joining)
@@ -127,16 +127,19 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		p := &m.peers[slot]
 		e := event{slot: slot, id: p.node.ID, kind: membership.AdoptedIn}
 		switch {
-		case p.node.ID == (membership.NodeID{}), p.expected:
+		case p.node.ID == (membership.NodeID{}):
 			continue
 		case p.rank < 0 || p.rank >= v.Size() || v.Nodes[p.rank].ID != p.node.ID: // Nodes of v have their ranks in v by now.
+			if !p.State.IsMember() {
+				continue
+			}
 			e.kind, e.err = membership.AdoptedOut, errOut
 			if p.rank >= 0 && p.rank < m.before.Size() && p.node == &m.before.Nodes[p.rank] {
 				p.node = new(*p.node) // A view that is no longer adopted takes no memory.
 			}
 		case p.link == nil:
 			e.kind, e.err = membership.AdoptedUnlinked, errUnlinked
-		case p.state == membership.PeerLinked && m.cfg.Topology.IsFull(): // Nothing changes. In a sparse topology the engine may doubt it.
+		case p.State == membership.PeerLinked && m.cfg.Topology.IsFull(): // Nothing changes. In a sparse topology the engine may doubt it.
 			p.report = nil
 			continue
 		}

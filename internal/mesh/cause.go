@@ -82,7 +82,7 @@ func (m *Mesh) explainLocked(slot int, err error) error {
 	}
 	for other := range m.peers {
 		q := &m.peers[other]
-		if other != slot && other != m.self && q.isLinked() && !q.expected && !q.state.IsGone() {
+		if other != slot && other != m.self && q.isLinked() && q.State.IsMember() && !q.State.IsGone() {
 			e.asked[q.node.ID] = q.link
 		}
 	}
@@ -152,12 +152,12 @@ func (m *Mesh) knownLocked(e *LossError) *blame.Peers {
 	for slot := range m.peers {
 		p := &m.peers[slot]
 		id, explains := p.node.ID, p.reason.Explains(now)
-		if slot == m.self || !(named[id] || explains || e.asked[id] != nil || p.state == membership.PeerFailed) {
+		if slot == m.self || !(named[id] || explains || e.asked[id] != nil || p.State == membership.PeerFailed) {
 			continue
 		}
 		q := blame.Peer{
-			Slot: slot, Rank: p.rank, Node: p.node, End: p.end(), Asked: e.asked[id] != nil && !p.expected, Answered: e.outlived[id],
-			Failed: p.state == membership.PeerFailed && p.loss != nil,
+			Slot: slot, Rank: p.rank, Node: p.node, End: p.end(), Asked: e.asked[id] != nil && p.State.IsMember(), Answered: e.outlived[id],
+			Failed: p.State == membership.PeerFailed && p.loss != nil,
 		}
 		if explains {
 			q.Reason = p.reason
@@ -178,9 +178,9 @@ func (m *Mesh) knownLocked(e *LossError) *blame.Peers {
 func (p *peer) end() blame.End {
 	isOver := p.link != nil && p.link.IsOver()
 	switch {
-	case p.state == membership.PeerFailed, isOver && p.link.Err() != nil && !p.link.HasLeft():
+	case p.State == membership.PeerFailed, isOver && p.link.Err() != nil && !p.link.HasLeft():
 		return blame.Broken
-	case p.state.IsGone(), isOver:
+	case p.State.IsGone(), isOver:
 		return blame.Left
 	}
 	return blame.Alive

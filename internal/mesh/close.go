@@ -138,9 +138,7 @@ func (m *Mesh) closeLinks() map[*link.Link]membership.PeerEffects {
 	m.loop.perform(func() func() {
 		for slot := range m.peers {
 			p := &m.peers[slot]
-			var effects membership.PeerEffects
-			p.left = p.hasStopped()
-			p.state, effects = p.state.Next(membership.SelfClosing)
+			effects := m.nextLocked(slot, membership.SelfClosing, 0)
 			if p.link != nil {
 				links[p.link] = effects
 			}

@@ -115,7 +115,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 		case <-ctx.Done():
 		}
 	})
-	if l.Connections() > 0 && (m.reach.isNear(p.node.ID) || p.brokenDirect) {
+	if l.Connections() > 0 && (m.reach.isNear(p.node.ID) || p.Conn == membership.DirectBroke) {
 		// A neighbor of an earlier view is dialed over relays, but its process may have ended.
 		brief, stop := context.WithTimeout(ctx, m.cfg.answerTimeout())
 		refusal := m.dialer.refusal(brief, p.node)
@@ -295,6 +295,11 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 	case l.Conn() == r.conn:
 		p.explain(r)
 		p.route, p.broken, p.processEnded, p.declined = r, nil, nil, 0
+		if r.isRelayed() {
+			m.nextLocked(slot, membership.ConnectedOverRelays, 0)
+		} else {
+			m.nextLocked(slot, membership.Connected, 0)
+		}
 		if err := p.noteDelivery(r, l.LastDelivery(), m.cfg.HeartbeatTimeout); err != nil {
 			l.Fail(err)
 		} else if p.fruitless == fruitlessMax && r.bulk != nil {
@@ -311,7 +316,7 @@ func (m *Mesh) endProposal(r *route, slot int, l *link.Link, connected bool) {
 func (m *Mesh) awaitNeeded(ctx context.Context) {
 	m.mu.Lock()
 	links := m.linksLocked(func(p *peer) bool {
-		return !p.state.IsGone() && !p.hasStopped() && p.link.IsPending() && p.link.IsNeeded()
+		return !p.State.IsGone() && !p.HasStopped() && p.link.IsPending() && p.link.IsNeeded()
 	})
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, max(neededMax, m.GoodbyeTimeout()))
@@ -319,14 +324,14 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 	for _, l := range links {
 		waiting, stop := context.WithCancel(ctx)
 		m.wg.Go(func() {
-			_ = m.awaitLinks(waiting, func(slot int, p *peer) bool { return slot == l.Peer && p.link == l && !p.hasStopped() }, nil)
+			_ = m.awaitLinks(waiting, func(slot int, p *peer) bool { return slot == l.Peer && p.link == l && !p.HasStopped() }, nil)
 			stop()
 		})
 		l.AwaitNeeded(waiting)
 		stop()
 	}
 	// The peer of a connection that is being negotiated expects a goodbye over it. At the end of the proposal the link has its route.
-	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.proposal != nil && !p.hasStopped() }, nil)
+	_ = m.awaitLinks(ctx, func(_ int, p *peer) bool { return p.proposal != nil && !p.HasStopped() }, nil)
 }
 
 // peerGone handles the report of a peer that another node has left. If this node has a link to that
@@ -338,37 +343,31 @@ func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 
 func (m *Mesh) peerGoneLocked(l *link.Link, f wire.Gone) (effects func()) {
 	slot, ok := m.slotOfLocked(f.Node)
-	if !ok {
+	if !ok || slot == m.self || m.peers[l.Peer].link != l && !m.closing {
 		return nil
 	}
-	p := &m.peers[slot]
-	e := event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l}
-	switch {
-	case m.closing || p.state == membership.PeerLeft: // The goodbye over relays, or TypeLeaving, came before.
-		return m.noteGoneLocked(slot, l)
-	case slot == m.self || m.peers[l.Peer].link != l || p.expected || p.state.IsGone():
-	case p.isPending():
-		m.wg.Go(func() { m.leaveUnlinked(slot, e) })
-	case p.isRelayed():
-		relayed := p.link
-		m.wg.Go(func() { m.leaveRelayed(relayed, e) })
-	}
-	return nil
+	return m.decideOnLocked(event{slot: slot, id: f.Node, kind: membership.ReportedGone, from: l})
 }
 
-// leaveUnlinked applies the report that a node has left, unless a proposal gives its link a connection.
-func (m *Mesh) leaveUnlinked(slot int, e event) {
+// awaitProposal waits after the report that a node has left, or leaves, until no connection is being negotiated with it. If its link has none then,
+// no goodbye comes.
+func (m *Mesh) awaitProposal(e event) {
 	ctx, cancel := context.WithTimeout(m.run, goneMax)
 	defer cancel()
-	_ = m.awaitLinks(ctx, func(other int, p *peer) bool { return other == slot && p.isPending() && p.proposal != nil }, nil)
+	_ = m.awaitLinks(ctx, func(slot int, p *peer) bool { return slot == e.slot && p.isPending() && p.proposal != nil }, nil)
+	kind := membership.NoGoodbye
+	if e.kind == membership.ReportedLeaving {
+		kind = membership.NoGoodbyeYet
+	}
 	var gone *link.Link
 	m.loop.perform(func() func() {
-		p := &m.peers[slot]
+		p := &m.peers[e.slot]
 		if p.node.ID != e.id || !p.isPending() {
 			return nil
 		}
 		gone = p.link
 		m.noteEndLocked(gone)
+		e.kind = kind
 		return m.decideOnLocked(e)
 	})
 	if gone != nil {

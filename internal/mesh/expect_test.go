@@ -127,7 +127,7 @@ func TestForget(t *testing.T) {
 		m.mu.Lock()
 		slots, expected := len(m.peers), 0
 		for _, p := range m.peers {
-			if p.expected {
+			if !p.State.IsMember() {
 				expected++
 			}
 		}
@@ -168,7 +168,7 @@ func TestForgetWhileLinkEnds(t *testing.T) {
 				defer close(ended)
 				close(reading)
 				for p := m.peer(slot); p.link == l; p = m.peer(slot) {
-					if !p.expected {
+					if p.State.IsMember() {
 						m.linkEnded(l, membership.LinkLost, transport.ErrPeerGone)
 						return
 					}
@@ -210,8 +210,8 @@ func TestEventOfForgottenNode(t *testing.T) {
 		m.loop.perform(func() func() {
 			return m.decideOnLocked(event{slot: 1, id: idOf(2), kind: membership.LinkLost, err: transport.ErrPeerGone})
 		})
-		if after := m.peer(1); after.state != before.state || after.link != before.link {
-			t.Errorf("state %v, want %v", after.state, before.state)
+		if after := m.peer(1); after.State != before.State || after.link != before.link {
+			t.Errorf("state %v, want %v", after.State, before.State)
 		}
 		w.wantNoFailures()
 	})

@@ -27,57 +27,25 @@ func lossEvent(err error) membership.PeerEvent {
 }
 
 // linkEnded handles the end of a link: a goodbye, or a loss for the reason err. It ignores
-// links outside slots. A loss before the peer is in a view is no failure: the link leaves its slot and is made again.
+// links outside slots.
 func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
 	m.loop.post(func() func() { return m.linkEndedLocked(l, kind, err) })
 }
 
 func (m *Mesh) linkEndedLocked(l *link.Link, kind membership.PeerEvent, err error) (effects func()) {
-	goodbye, slot := kind == membership.Goodbye, l.Peer
-	p := &m.peers[slot]
-	id, inUse, early := p.node.ID, p.link == l || m.back == l, p.expected
-	if !inUse {
+	p := &m.peers[l.Peer]
+	switch {
+	case p.link != l && m.back != l:
 		return nil
-	}
-	isRedialed := p.broken != nil && p.brokenDirect && m.reach.isNear(id) // without relays
-	isClosing, isNear := m.closing, p.link == l && !p.isRelayed() && (p.route != nil || isRedialed)
-	// The relays may have ended, not the peer. Its neighbors watch it.
-	isCutOff := isClosing && !isNear && m.cfg.Relay != nil && (kind == membership.LinkLost || kind == membership.LinkClosed)
-	if p.expected { // The node makes the next link.
-		p.broken = nil
-	}
-	isOut := m.out && !goodbye // The others close their links, and no longer know connections that have been closed.
-	reroutes := m.unrelayLocked(l)
-	switch {
-	case goodbye && slot != m.self:
-		p.processEnded = hasLeft
-	case !goodbye:
+	case kind != membership.Goodbye:
 		m.noteEndLocked(l)
-		if early && p.link == l {
-			p.noteFailure(p.route, err)
-			p.route, p.relaying = nil, false
-			m.addPendingLocked(slot)
-		}
-	}
-	all := []func(){reroutes}
-	if !early && isClosing && isNear { // A node that says goodbye over relays still relays.
-		all = append(all, m.noteEndOfNeighborLocked(slot, l, goodbye))
-	}
-	if isNotNeighbor(err) || isCutOff || isOut {
-		kind = membership.NoRoute
-	}
-	switch {
-	case early && !goodbye:
-		all = append(all, func() { m.engine.Forget(l) }, m.linkReportLocked(slot))
-		if slot < m.self && m.cfg.Lost != nil { // Both nodes are joining, and this one has dialed.
-			all = append(all, func() { m.cfg.Lost(id, err) }) // If they get no new link, the seed can admit only one of them.
-		}
-	case goodbye && slot == m.self:
-		all = append(all, func() { m.engine.PeerChanged(engine.PeerChange{Peer: slot, Link: l, LinkEnded: true}) })
+	case l.Peer == m.self:
+		return func() { m.engine.PeerChanged(engine.PeerChange{Peer: l.Peer, Link: l, LinkEnded: true}) }
 	default:
-		all = append(all, m.decideOnLocked(event{slot: slot, id: id, kind: kind, err: err, from: l}))
+		p.processEnded = hasLeft
 	}
-	return inOrder(all...)
+	e := event{slot: l.Peer, id: p.node.ID, kind: kind, facts: membership.NoWay.If(isNotNeighbor(err)), err: err, from: l}
+	return inOrder(m.unrelayLocked(l), m.decideOnLocked(e))
 }
 
 // inOrder returns a function that calls all others, except those that are nil.
@@ -106,7 +74,7 @@ func (m *Mesh) peerReportedLocked(l *link.Link, f wire.Failed, text string) (eff
 	if ok && sender.link == l {
 		m.peers[slot].loss.noteOutlivedLocked(sender.node.ID) // The report may be an answer to that of this node.
 	}
-	if !ok || by == m.self || sender.expected || m.peers[slot].expected || sender.link != nil && sender.link != l {
+	if !ok || by == m.self || !sender.State.IsMember() || !m.peers[slot].State.IsMember() || sender.link != nil && sender.link != l {
 		return nil // The node or the reporter is not in the view, or the link was replaced.
 	}
 	report := membership.PeerReport{Epoch: f.Epoch, Closed: f.Closed, Self: slot == m.self}
@@ -115,7 +83,7 @@ func (m *Mesh) peerReportedLocked(l *link.Link, f wire.Failed, text string) (eff
 	switch {
 	case report.Self:
 		slot, err.doubting, err.lostBy = l.Peer, true, by
-	case m.peers[slot].state == membership.PeerLeft:
+	case m.peers[slot].State == membership.PeerLeft:
 		err.left = true
 	}
 	return m.decideOnLocked(event{slot: slot, id: m.peers[slot].node.ID, kind: kind, err: err, from: l, report: f})
@@ -159,10 +127,10 @@ type event struct {
 	slot   int
 	id     membership.NodeID // the peer
 	kind   membership.PeerEvent
-	err    error       // the reason of a failure; nil if the peer left or stays
-	from   *link.Link  // the link that has ended or has delivered the report, or nil
-	report wire.Failed // the report of another node
-	relays bool        // a goodbye of a node that still relays
+	err    error                // the reason of a failure; nil if the peer left or stays
+	from   *link.Link           // the link that has ended or has delivered the report, or nil
+	report wire.Failed          // the report of another node
+	facts  membership.PeerFacts // beside those of factsLocked
 }
 
 // A decision is an event and its consequences, for carryOut.
@@ -173,10 +141,8 @@ type decision struct {
 	link    *link.Link // of the peer, or nil
 	others  []*link.Link
 	effects membership.PeerEffects
-	// tellGone says that the neighbors in the graph of watches are told that the peer has left.
-	tellGone bool
-	drops    *link.Link // ends, unless it is nil
-	level    slog.Level // of the log line about a failure
+	drops   *link.Link // ends, unless it is nil
+	level   slog.Level // of the log line about a failure
 }
 
 // decideOnLocked decides on an event, and returns the function that carries the decision out.
@@ -190,7 +156,7 @@ func (m *Mesh) passLocked(pass []decision) (effects func()) {
 	var gone []membership.NodeID
 	for i := range pass {
 		d := &pass[i]
-		if m.hasEndedLocked(d.slot, d.id) {
+		if m.hasEndedLocked(d.slot, d.id) || m.closing && d.effects.Has(membership.TellGone) { // Goodbyes over relays do not wait for it.
 			gone = append(gone, d.id)
 		}
 		if d.effects.Has(membership.DropLink) {
@@ -211,54 +177,86 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 		return pass
 	}
 	d := decision{event: e, node: *p.node, rank: p.rank, link: p.link}
-	before := p.state
-	if p.state, d.effects = p.state.Next(e.kind); p.state != before {
-		m.changed.Send()
-	}
+	before := p.Peer
+	d.effects = m.nextLocked(e.slot, e.kind, e.facts)
 	if d.report.Node != e.id { // This node has noticed it.
 		d.report = wire.Failed{Node: e.id, By: m.cfg.Self, Epoch: m.view.Epoch}
 	}
 	d.report.Closed = d.effects.Has(membership.TellClosed)
-	switch e.kind {
-	case membership.LinkLost, membership.LinkClosed, membership.ReportedLost:
-		// The communicators with a doubted peer have ended already.
-		if d.effects.Has(membership.EndComms) && before != membership.PeerDoubted {
-			d.err = m.explainLocked(e.slot, e.err)
-			if e.kind == membership.ReportedLost && e.from != nil {
-				p.loss.noteOutlivedLocked(m.peers[e.from.Peer].node.ID)
-			}
+	isReported := e.kind == membership.ReportedLost
+	// The communicators with a doubted peer have ended already.
+	if d.effects.Has(membership.EndComms) && (isReported || d.effects.Has(membership.ReportLost)) && before.State != membership.PeerDoubted {
+		d.err = m.explainLocked(e.slot, e.err)
+		if isReported && e.from != nil {
+			p.loss.noteOutlivedLocked(m.peers[e.from.Peer].node.ID)
 		}
 	}
-	switch e.kind {
-	case membership.ReportedLost, membership.ReportedClosed, membership.DoubtsSelf:
+	switch r, ok := errors.AsType[*reportedError](p.report); {
+	case isReported, e.kind == membership.ReportedClosed, e.kind == membership.DoubtsSelf:
 		p.report = cmp.Or(p.report, e.err)
-	case membership.Goodbye:
-		if r, ok := errors.AsType[*reportedError](p.report); ok {
-			d.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
-		}
-	case membership.AdoptedIn, membership.AdoptedOut, membership.AdoptedUnlinked:
+	case ok && d.effects.Has(membership.ReportLeft):
+		d.err = &reportedError{by: r.by, text: r.text, left: true, lostBy: -1}
+	case e.kind == membership.AdoptedIn, e.kind == membership.AdoptedOut, e.kind == membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	if e.kind == membership.Goodbye && !e.relays && !p.left && !(p.isRelayed() && e.from == p.link) {
-		p.left = true // A goodbye over relays comes first, and the peer still relays.
-		d.tellGone = d.effects.Has(membership.ReportLeft)
+	if p.Peer == before && d.effects == 0 {
+		return pass
 	}
-	if d.tellGone || d.effects&(membership.TellLost|membership.TellClosed) != 0 {
-		watches := m.watchRanksLocked()
-		answers := !d.tellGone && m.view.Size() > reportsFrom // See LossError.find.
-		for slot := range m.peers {
-			other := &m.peers[slot]
-			// The graph of watches connects all nodes, and goodbyes are frequent when a world ends.
-			told := !d.tellGone || slices.Contains(watches, other.rank)
-			if told && other.isLinked() && slot != e.slot && slot != m.self && (other.link != e.from || answers) {
-				d.others = append(d.others, other.link)
-			}
-		}
-	}
-	if d.effects.Has(membership.TellPeer) && p.isLinked() {
-		d.others = append(d.others, d.link)
+	d.others = m.toldLocked(&d)
+	if d.effects.Has(membership.Relink) { // The node makes the next connection.
+		p.noteFailure(p.route, e.err)
+		p.route, p.broken = nil, nil
+		m.addPendingLocked(e.slot)
 	}
 	return append(pass, d)
+}
+
+// nextLocked applies an event to a peer: see [membership.Peer.Next]. more are the facts that the mesh does not know.
+func (m *Mesh) nextLocked(slot int, kind membership.PeerEvent, more membership.PeerFacts) membership.PeerEffects {
+	p := &m.peers[slot]
+	more |= membership.IsNeighbor.If(m.reach.isNear(p.node.ID)) | membership.HasRelays.If(m.cfg.Relay != nil) |
+		membership.SelfLeaves.If(m.closing) | membership.SelfOut.If(m.out)
+	before, effects := p.Peer, membership.PeerEffects(0)
+	if p.Peer, effects = before.Next(kind, more); p.Peer != before {
+		m.changed.Send()
+	}
+	return effects
+}
+
+// toldLocked returns the links over which others learn of a decision.
+func (m *Mesh) toldLocked(d *decision) (others []*link.Link) {
+	tells := func(effects membership.PeerEffects) bool { return d.effects&effects != 0 }
+	var watches []int
+	switch {
+	case tells(membership.TellLeaving), tells(membership.TellGone) && m.closing && m.cfg.Relay != nil:
+		others = m.relayingLocked(d.from)
+		return slices.DeleteFunc(others, func(l *link.Link) bool { return l.Peer == d.slot && tells(membership.TellGone) })
+	case tells(membership.TellGone):
+		watches = m.watchRanksLocked() // The graph of watches connects all nodes, and goodbyes are frequent when a world ends.
+	case !tells(membership.TellLost | membership.TellClosed | membership.TellPeer):
+		return nil
+	}
+	answers := tells(membership.TellLost|membership.TellClosed) && m.view.Size() > reportsFrom // See LossError.find.
+	for slot := range m.peers {
+		p := &m.peers[slot]
+		told := slot != d.slot && (tells(membership.TellLost|membership.TellClosed) || slices.Contains(watches, p.rank)) && (p.link != d.from || answers)
+		if slot != m.self && p.isLinked() && (told || slot == d.slot && tells(membership.TellPeer)) {
+			others = append(others, p.link)
+		}
+	}
+	return others
+}
+
+// tell tells another node of a decision.
+func (d *decision) tell(l *link.Link) {
+	switch {
+	case d.effects.Has(membership.TellGone):
+		l.Gone(wire.Gone{Node: d.id})
+	case d.effects.Has(membership.TellLeaving):
+		l.Leaving(wire.Leaving{Node: d.id})
+	default:
+		l.Failed(d.report, reason(d.err))
+	}
 }
 
 // carryOut carries out the decisions of a pass, in the order that package membership
@@ -272,25 +270,38 @@ func (m *Mesh) carryOut(pass []decision, gone []membership.NodeID) {
 		m.notify(&pass[i])
 	}
 	changes := make([]engine.PeerChange, 0, len(pass))
-	for _, d := range pass {
-		for _, l := range d.others {
-			if d.tellGone {
-				l.Gone(wire.Gone{Node: d.id})
-			} else {
-				l.Failed(d.report, reason(d.err))
-			}
+	for i := range pass {
+		for _, l := range pass[i].others {
+			pass[i].tell(l)
 		}
-		changes = append(changes, d.change())
+		changes = append(changes, pass[i].change())
 	}
 	m.engine.PeerChanged(changes...)
 	m.relayPass(gone)
-	for _, d := range pass {
-		switch {
-		case d.drops != nil:
-			m.discardLater(d.drops)
-		case d.kind == membership.ReportedClosed && d.link != nil && m.reach.canDial(d.id):
-			d.link.Need(link.Report) // Its end, or a goodbye, decides whether a suspected peer has failed.
+	for i := range pass {
+		m.followUp(&pass[i])
+	}
+}
+
+// followUp carries out the effects on the link of a peer.
+func (m *Mesh) followUp(d *decision) {
+	switch {
+	case d.drops != nil:
+		m.discardLater(d.drops)
+	case d.effects.Has(membership.Relink):
+		m.engine.Forget(d.link)
+		if m.cfg.Linked != nil {
+			m.cfg.Linked(d.id, false)
 		}
+		if d.slot < m.self && m.cfg.Lost != nil { // Both nodes are joining, and this one has dialed.
+			m.cfg.Lost(d.id, d.err) // If they get no new link, the seed can admit only one of them.
+		}
+	case d.effects.Has(membership.AwaitProposal):
+		m.wg.Go(func() { m.awaitProposal(d.event) })
+	case d.effects.Has(membership.AwaitGoodbye):
+		m.wg.Go(func() { m.awaitGoodbye(d.link, d.event) })
+	case d.kind == membership.ReportedClosed && d.link != nil && m.reach.canDial(d.id):
+		d.link.Need(link.Report) // Its end, or a goodbye, decides whether a suspected peer has failed.
 	}
 }
 
@@ -333,7 +344,7 @@ func (m *Mesh) failureLevelLocked() slog.Level {
 
 // change returns the consequences of a decision for communicators.
 func (d *decision) change() engine.PeerChange {
-	isLost := d.effects.Has(membership.EndComms) && (d.kind == membership.LinkLost || d.kind == membership.LinkClosed)
+	isLost := d.effects.Has(membership.EndComms | membership.ReportLost)
 	c := engine.PeerChange{
 		Peer: d.slot, Link: d.link,
 		LinkEnded:  isLost || d.effects.Has(membership.EndOperations) && d.link != nil,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -153,7 +154,7 @@ func (m *Mesh) dialJoining(ctx context.Context) {
 func (m *Mesh) expectJoining() {
 	for slot := range m.cfg.View.Size() {
 		if slot != m.self && !m.formation.isMember(slot) {
-			m.loop.ask(func() { m.peers[slot].expected = true })
+			m.loop.ask(func() { m.nextLocked(slot, membership.Expected, 0) })
 			m.reportLink(slot)
 		}
 	}

@@ -55,7 +55,7 @@ func (m *Mesh) formerLinks(epoch uint64) (links []*link.Link, isDone bool) {
 	}
 	near := m.reach.neighborsIn(m.view)
 	links = m.linksLocked(func(p *peer) bool {
-		return !p.expected && !p.state.IsGone() && !near.has(p.node.ID) && p.isLinked() && !p.isRelayed() && !m.reach.isNear(p.node.ID)
+		return p.State.IsMember() && !p.State.IsGone() && !near.has(p.node.ID) && p.isLinked() && !p.isRelayed() && !m.reach.isNear(p.node.ID)
 	})
 	if len(links) > 0 && m.lacksNeighbor.Load() {
 		return nil, false
@@ -70,7 +70,7 @@ func (m *Mesh) noteNeighborsLocked() {
 	}
 	near := m.reach.neighborsIn(m.view)
 	lacks := func(slot int, p *peer) bool {
-		return slot != m.self && near.has(p.node.ID) && !p.relaying && !p.expected && !p.state.IsGone()
+		return slot != m.self && near.has(p.node.ID) && !p.relaying && p.State.IsMember() && !p.State.IsGone()
 	}
 	m.lacksNeighbor.Store(!m.closing && m.findLocked(lacks) >= 0)
 }

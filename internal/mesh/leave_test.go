@@ -146,7 +146,7 @@ func (w *world) stateOf(of, rank int) membership.PeerState {
 	m := w.meshes[of]
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.peers[rank].state
+	return m.peers[rank].State
 }
 
 // TestLeaveWithoutLoss: a rank leaves. Operations that do not need it continue, in any order of

@@ -17,7 +17,6 @@ const relayQuiet = 100 * time.Millisecond
 // announceDelivered tells the neighbors that this node leaves and that its peers have read all of its data.
 func (m *Mesh) announceDelivered() {
 	m.loop.perform(func() func() {
-		m.peers[m.self].delivered = true
 		others := m.relayingLocked(nil)
 		return func() {
 			for _, l := range others {
@@ -40,66 +39,19 @@ func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 
 func (m *Mesh) peerLeavingLocked(l *link.Link, f wire.Leaving) (effects func()) {
 	slot, ok := m.slotOfLocked(f.Node)
-	if m.cfg.Relay == nil || !ok || slot == m.self || m.peers[slot].delivered || m.peers[l.Peer].link != l {
+	if m.cfg.Relay == nil || !ok || slot == m.self || m.peers[l.Peer].link != l {
 		return nil
 	}
-	others := m.relayingLocked(l)
-	p := &m.peers[slot]
-	p.delivered = true
-	m.changed.Send()
-	if p.isPending() && !p.expected && (!p.state.IsGone() || m.closing) {
-		m.wg.Go(func() {
-			m.leaveUnlinked(slot, event{slot: slot, id: f.Node, kind: membership.Goodbye, from: l, relays: true})
-		})
-	}
-	if !m.linksSoon && !m.closing { // The seed makes a view without the node.
+	before := m.peers[slot].Departure
+	effects = m.decideOnLocked(event{slot: slot, id: f.Node, kind: membership.ReportedLeaving, from: l})
+	if m.peers[slot].Departure != before && !m.linksSoon && !m.closing { // The seed makes a view without the node.
+		m.linksSoon = true
 		time.AfterFunc(cutOffMax, func() {
 			m.loop.ask(func() { m.linksSoon = false })
 			m.linkNeighbors()
 		})
 	}
-	m.linksSoon = true
-	return func() {
-		for _, other := range others {
-			other.Leaving(f)
-		}
-	}
-}
-
-// noteGoneLocked notes that a node has left and forwards nothing any more, and tells the neighbors. from is the link over which this
-// node knows it, or nil.
-func (m *Mesh) noteGoneLocked(slot int, from *link.Link) (effects func()) {
-	p := &m.peers[slot]
-	if m.cfg.Relay == nil || p.left || slot == m.self {
-		return nil
-	}
-	id, closing, others := p.node.ID, m.closing, m.relayingLocked(from)
-	p.left = true
-	m.changed.Send()
-	return func() {
-		for _, l := range others {
-			if l.Peer != slot {
-				l.Gone(wire.Gone{Node: id})
-			}
-		}
-		if closing { // Goodbyes over relays do not wait for it.
-			m.cfg.Relay.endpoint.NodeGone(id)
-		}
-		m.reroute()
-	}
-}
-
-// noteEndOfNeighborLocked notes, while this node closes, that the link to a neighbor has ended, by a goodbye or since the neighbor has failed.
-func (m *Mesh) noteEndOfNeighborLocked(slot int, l *link.Link, goodbye bool) (effects func()) {
-	if goodbye {
-		return m.noteGoneLocked(slot, l)
-	}
-	if m.cfg.Relay == nil {
-		return nil
-	}
-	m.peers[slot].left = true
-	m.changed.Send()
-	return m.reroute
+	return effects
 }
 
 // relayForOthers relays frames of others until they reach each other without this node. It ends earlier if nothing was relayed for
@@ -168,11 +120,11 @@ const othersPause = 10 * time.Microsecond
 func (m *Mesh) othersLocked(v membership.View) (n int, needLeaving bool) {
 	isGone := func(id membership.NodeID) bool {
 		slot, known := m.slotOfLocked(id)
-		return known && m.peers[slot].hasStopped()
+		return known && m.peers[slot].HasStopped()
 	}
 	isLeaving := func(id membership.NodeID) bool {
 		slot, known := m.slotOfLocked(id)
-		return known && (slot == m.self || m.peers[slot].delivered)
+		return known && (slot == m.self || m.peers[slot].Departure != membership.Stays)
 	}
 	var others []membership.NodeID
 	for _, node := range v.Nodes {

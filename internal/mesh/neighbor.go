@@ -44,7 +44,7 @@ func isNotNeighbor(err error) bool {
 // there was no way to the peer.
 func (m *Mesh) relinkLocked(slot int) {
 	p := &m.peers[slot]
-	if m.cfg.Topology.IsFull() || slot == m.self || p.state.IsGone() {
+	if m.cfg.Topology.IsFull() || slot == m.self || p.State.IsGone() {
 		return
 	}
 	old := p.link

@@ -23,13 +23,8 @@ type peer struct {
 	route     *route           // of link
 	accepting int              // accepted connections that may become the link
 
-	state    membership.PeerState
-	expected bool // the node is in no view yet
-	// brokenDirect says that the last connection did not go through relays. It is set with broken.
-	brokenDirect bool
-	relaying     bool // the relay uses the link
-	left         bool // the peer forwards nothing any more: it has left, or was gone when this node began to close
-	delivered    bool // the peer leaves, and its peers have read all of its data; it may still relay
+	membership.Peer
+	relaying bool // the relay uses the link
 
 	broken     error         // why the last connection of the pending link ended; nil if it has not, or is replaced
 	failed     []pathFailure // of connections between hosts that broke, the latest one of each path and host; does not change in place
@@ -47,7 +42,7 @@ type peer struct {
 }
 
 func newPeer(n *membership.Node, rank int) peer {
-	return peer{node: n, rank: rank, state: membership.PeerLinked}
+	return peer{node: n, rank: rank}
 }
 
 // noteFailure notes that the connection of a route, which may be nil, has broken.
@@ -206,12 +201,12 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 			slot = m.addPeerLocked(&n, -1)
 		}
 		p := &m.peers[slot]
-		if p.link == nil || p.state.IsGone() { // It joins again.
+		if p.link == nil || p.State.IsGone() { // It joins again.
 			m.dropLinkLocked(slot)
 			m.addPendingLocked(slot)
 		}
-		p.expected, p.report, p.left, p.delivered = true, nil, false, false
-		p.state, _ = p.state.Next(membership.Expected)
+		p.report = nil
+		p.Peer, _ = p.Next(membership.Expected, 0)
 	}
 }
 
@@ -221,7 +216,7 @@ func (m *Mesh) Forget(id membership.NodeID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	slot, known := m.slotOfLocked(id)
-	if !known || !m.peers[slot].expected || m.peers[slot].rank >= 0 {
+	if !known || m.peers[slot].State.IsMember() || m.peers[slot].rank >= 0 {
 		return
 	}
 	l := m.peers[slot].link
@@ -275,7 +270,7 @@ func (m *Mesh) reportLink(slot int) {
 // linkReportLocked returns the function that reports whether the link to an expected node is up, or nil.
 func (m *Mesh) linkReportLocked(slot int) func() {
 	p := &m.peers[slot]
-	if !p.expected || m.cfg.Linked == nil {
+	if p.State.IsMember() || m.cfg.Linked == nil {
 		return nil
 	}
 	id, up := p.node.ID, p.isLinked()

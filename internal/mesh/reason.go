@@ -29,7 +29,7 @@ func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 		return
 	}
 	m.told = r
-	links := m.linksLocked(func(p *peer) bool { return p.isLinked() && p.node.ID != r.Cause && !p.state.IsGone() })
+	links := m.linksLocked(func(p *peer) bool { return p.isLinked() && p.node.ID != r.Cause && !p.State.IsGone() })
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), confirmMax)
 	defer cancel()

@@ -35,7 +35,7 @@ func (m *Mesh) linkDetached(l *link.Link, memory transport.MemorySharer, purpose
 	m.loop.post(func() func() { return m.linkDetachedLocked(l, memory, purpose, err) })
 }
 
-func (m *Mesh) linkDetachedLocked(l *link.Link, memory transport.MemorySharer, again link.Purpose, err error) (effects func()) {
+func (m *Mesh) linkDetachedLocked(l *link.Link, memory transport.MemorySharer, purpose link.Purpose, err error) (effects func()) {
 	p := &m.peers[l.Peer]
 	switch {
 	case l.IsOver():
@@ -44,39 +44,46 @@ func (m *Mesh) linkDetachedLocked(l *link.Link, memory transport.MemorySharer, a
 		l.FailPending(cmp.Or(err, errOut))
 		return nil
 	}
-	isRelayed, isClosed := p.isRelayed(), errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, link.ErrLost)
 	effects = m.unrelayLocked(l)
+	kind := endOfConn(err)
+	follows := m.nextLocked(l.Peer, kind, membership.SharesMemory.If(memory != nil)|membership.RefusesDials.If(m.reach.hasRefusing(p.node))|
+		membership.HasWork.If(l.IsNeeded())|membership.WasNeeded.If(purpose != link.NoPurpose))
 	switch {
-	case err == nil: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
-		if isRelayed && m.reach.isNear(p.node.ID) {
-			p.broken, p.brokenDirect = errNear, false
-		}
-		if p.route = nil; !p.isFruitless() { // This side may have closed it to leave the second connection out.
-			p.failed = nil
-		}
-		return effects
-	case m.closing && !l.IsNeeded(), p.state.IsGone(), p.state == membership.PeerDoubted,
-		memory != nil && !(isClosed && m.cfg.Relay != nil),                                               // The process has ended, or closes this link alone: in a full topology nothing replaces it.
-		!isRelayed && !isClosed && !errors.Is(err, transport.ErrStalled) && !m.reach.hasRefusing(p.node): // The process has ended, or was silent for too long.
+	case follows.Has(membership.EndLink):
 		if memory != nil && p.processEnded == nil {
 			p.processEnded = memory.PeerEnded()
 		}
 		l.FailPending(err)
 		return effects
+	case kind == membership.ConnReleased: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
+		if p.Conn.IsBroken() {
+			p.broken = errNear
+		}
+		if p.route = nil; !p.isFruitless() { // This side may have closed it to leave the second connection out.
+			p.failed = nil
+		}
+		return effects
 	}
 	p.noteFailure(p.route, err)
-	p.broken, p.brokenDirect, p.route = err, !isRelayed, nil
-	switch {
-	case p.expected && !m.reach.isNear(p.node.ID): // The node dials. It is a neighbor in the view that it is to enter.
-		again = link.NoPurpose
-	case again == link.NoPurpose && (m.reach.isNear(p.node.ID) || !isClosed): // A former neighbor is dialed when it is needed.
-		again = link.Again
-	}
+	p.broken, p.route = err, nil
 	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)
-	if again != link.NoPurpose {
-		l.Need(again)
+	if follows.Has(membership.Redial) {
+		l.Need(cmp.Or(purpose, link.Again))
 	}
 	return effects
+}
+
+// endOfConn returns the event for the end of a connection. err is nil if both sides have closed it.
+func endOfConn(err error) membership.PeerEvent {
+	switch {
+	case err == nil:
+		return membership.ConnReleased
+	case errors.Is(err, transport.ErrPeerClosed), errors.Is(err, link.ErrLost):
+		return membership.ConnClosed
+	case errors.Is(err, transport.ErrStalled):
+		return membership.ConnStalled
+	}
+	return membership.ConnBroke
 }
 
 // An idleLink is the traffic of a link, and the time since which it is the same.
@@ -100,7 +107,7 @@ func (m *Mesh) closeIdle() {
 		m.mu.Lock()
 		watches := m.watchRanksLocked()
 		links := m.linksLocked(func(p *peer) bool {
-			return p.isLinked() && p.route != nil && !p.expected && !p.state.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil
+			return p.isLinked() && p.route != nil && p.State.IsMember() && !p.State.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil
 		})
 		m.mu.Unlock()
 		now, next := time.Now(), make(map[*link.Link]idleLink)

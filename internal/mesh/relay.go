@@ -61,24 +61,20 @@ func (m *Mesh) Relayed() *trace.Relayed {
 	return &trace.Relayed{Forwarded: s.Forwarded, Lost: s.Dropped, Altered: s.Altered, Repeated: s.Repeated, Unexpected: s.Unexpected}
 }
 
-// hasStopped reports whether a peer forwards nothing any more, or perhaps does not.
-func (p *peer) hasStopped() bool {
-	return p.left || p.state.IsGone() && p.state != membership.PeerClosed && p.state != membership.PeerLeft || p.state == membership.PeerDoubted
-}
-
-// leaveRelayed applies the report that a node has left. This node has a link to it through relays. The goodbye has
+// awaitGoodbye waits after the report that a node has left. This node has a link to it through relays. The goodbye has
 // arrived before the report, unless these relays have left as well.
-func (m *Mesh) leaveRelayed(l *link.Link, e event) {
+func (m *Mesh) awaitGoodbye(l *link.Link, e event) {
 	late := time.NewTimer(goodbyeMax)
 	defer late.Stop()
 	select {
 	case <-l.Done():
-		m.loop.post(func() func() { return m.noteGoneLocked(e.slot, e.from) })
 	case <-late.C:
-		m.loop.post(func() func() { return m.decideOnLocked(e) }) // a report over another link
+		e.kind = membership.NoGoodbye // a report over another link
 		m.cfg.Relay.endpoint.NodeGone(e.id)
 	case <-m.run.Done():
+		return
 	}
+	m.loop.post(func() func() { return m.decideOnLocked(e) })
 }
 
 // attach lets the relay use a link. It blocks until the link is that of its peer, or has ended.
@@ -155,7 +151,7 @@ func (m *Mesh) relayPass(gone []membership.NodeID) {
 // acknowledge frames.
 func (m *Mesh) hasEndedLocked(slot int, id membership.NodeID) bool {
 	p := &m.peers[slot]
-	return p.node.ID == id && (p.state == membership.PeerFailed || p.state == membership.PeerRemoved)
+	return p.node.ID == id && (p.State == membership.PeerFailed || p.State == membership.PeerRemoved)
 }
 
 // cutOffMax is the time that the seed has to make a view without a node that leaves, before this node dials its neighbors again.
@@ -170,7 +166,7 @@ func (m *Mesh) linkNeighbors() {
 	m.updateNear()
 	m.mu.Lock()
 	relayed := m.linksLocked(func(p *peer) bool {
-		isNear := !p.expected && !p.state.IsGone() && !m.closing && m.reach.isNear(p.node.ID)
+		isNear := p.State.IsMember() && !p.State.IsGone() && !m.closing && m.reach.isNear(p.node.ID)
 		if isNear {
 			p.link.Need(link.Watching) // if it is pending
 		}

@@ -135,7 +135,7 @@ func (m *Mesh) reroute() {
 	stopped := make(map[membership.NodeID]bool)
 	for slot := range m.peers {
 		switch p := &m.peers[slot]; {
-		case p.hasStopped():
+		case p.HasStopped():
 			stopped[p.node.ID] = true
 		case p.relaying:
 			all.direct[p.node.ID] = true
@@ -178,7 +178,7 @@ func (m *Mesh) relayTableLocked(v membership.View) *relayTable {
 		p := &m.peers[slot]
 		switch rank, in := t.ranks[p.node.ID]; {
 		case !in || slot == m.self:
-		case p.hasStopped():
+		case p.HasStopped():
 			broken.Ranks = append(broken.Ranks, rank)
 		case near.has(p.node.ID) && !p.relaying:
 			broken.Links = append(broken.Links, rank)

@@ -185,7 +185,7 @@ func (m *Mesh) watcherLinks() (links []*link.Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, slot := range m.watchSlotsLocked().watchers {
-		if p := &m.peers[slot]; slot != m.self && p.isLinked() && !p.state.IsGone() {
+		if p := &m.peers[slot]; slot != m.self && p.isLinked() && !p.State.IsGone() {
 			links = append(links, p.link)
 		}
 	}
@@ -232,10 +232,10 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	watched, isNewer := m.watchSlotsLocked().watched, newest.Epoch > m.view.Epoch
 	watch := func(slot int) {
 		switch p := &m.peers[slot]; {
-		case p.link == nil || slot == m.self || p.state.IsGone():
+		case p.link == nil || slot == m.self || p.State.IsGone():
 		case !p.link.IsPending():
 			links = append(links, p.link)
-		case !p.expected && m.reach.canDial(p.node.ID):
+		case p.State.IsMember() && m.reach.canDial(p.node.ID):
 			p.link.Need(link.Watching)
 		}
 	}
@@ -251,7 +251,7 @@ func (m *Mesh) watchedLinks() (links []*link.Link) {
 	}
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		if slices.Contains(watched, slot) || p.isRelayed() && m.reach.isNear(p.node.ID) || isNewer && !p.expected && !stays[p.node.ID] {
+		if slices.Contains(watched, slot) || p.isRelayed() && m.reach.isNear(p.node.ID) || isNewer && p.State.IsMember() && !stays[p.node.ID] {
 			watch(slot)
 		}
 	}
