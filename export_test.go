@@ -11,12 +11,8 @@ import (
 // LinkTo returns the link from one node to another of its world.
 func LinkTo(from, to *Node) *link.Link {
 	view := from.World().impl.View.View
-	links, err := from.node.Mesh.Links(view)
-	if err != nil {
-		panic(err)
-	}
 	rank, _ := view.Rank(to.node.ID())
-	return links[rank]
+	return from.World().comm.Links()[rank]
 }
 
 // NodeIDs returns the nodes of the ranks of a communicator.

@@ -9,7 +9,6 @@ package comm
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"time"
 
@@ -39,6 +38,7 @@ type Comm struct {
 	Ranks []int             // by rank, the rank in the view
 	Nodes []membership.Node // by rank
 
+	group     *mesh.Group
 	transport string // see Common; as it was at the beginning
 	encrypted bool
 
@@ -98,27 +98,6 @@ func (c *Comm) Cause() error {
 	}
 }
 
-// Paths returns the paths to the other ranks.
-func (c *Comm) Paths() []mesh.PathInfo {
-	return c.View.mesh.Paths(membership.View{Nodes: c.Nodes})
-}
-
-// Common returns the name of the transport of all links, or "mixed", and whether all of them are encrypted. They are those that
-// the links use now. Once a rank has no link, they are those of the beginning.
-func (c *Comm) Common() (transport string, encrypted bool) {
-	paths, count := c.View.mesh.EachPath(membership.View{Nodes: c.Nodes}), 0
-	for range paths {
-		count++
-	}
-	if count < c.Size()-1 {
-		return c.transport, c.encrypted
-	}
-	return mesh.Common(paths)
-}
-
-// Neighbors returns the ranks that the topology of the world links to this node, in ascending order.
-func (c *Comm) Neighbors() []int { return c.View.mesh.Neighbors(membership.View{Nodes: c.Nodes}) }
-
 // Close closes the communicator on this rank. It waits up to [SettleTimeout] for
 // functions that other ranks have called here.
 func (c *Comm) Close() {
@@ -152,17 +131,6 @@ func (c *Comm) Hosts() plan.Hosts {
 		names[rank] = n.Host
 	}
 	return plan.HostsOf(names)
-}
-
-// pathClasses returns the classes of paths to the other ranks.
-func (c *Comm) pathClasses(hosts plan.Hosts, paths iter.Seq[*mesh.PathInfo]) (w cost.PathClasses) {
-	for p := range paths {
-		if p.Hops > 1 {
-			continue // Its links have the classes of others.
-		}
-		w.Add(p.Class, hosts.Same(c.Rank, p.Rank))
-	}
-	return w
 }
 
 // Arguments of engine.ID, which derives the id of a communicator from that of another one.
@@ -210,45 +178,30 @@ func translated(err error) error {
 
 // build is New without the translation of a buildError.
 func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank int) (*Comm, error) {
-	hops := v.hops(ranks)
+	g, err := v.mesh.Group(v.View, ranks)
+	hops := v.hops(g, ranks)
 	c := &Comm{
-		View: v, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network).Over(hops)),
+		View: v, group: g, Nodes: g.Nodes, Rank: rank, Ranks: ranks, Selector: selector.New(rank, len(ranks), v.Pool, cost.New(v.network).Over(hops)),
 		reached: negotiate.Result{Part: negotiate.NoPart}, stopped: make(chan struct{}),
 	}
-	if c.Nodes = v.View.Nodes; !v.isAll(ranks) {
-		c.Nodes = make([]membership.Node, 0, len(ranks))
-		for _, r := range ranks {
-			c.Nodes = append(c.Nodes, v.View.Nodes[r])
-		}
-	}
-	links, err := v.mesh.Links(membership.View{Nodes: c.Nodes})
 	if err != nil {
 		v.Decline(id)
 		return nil, &buildError{c, err}
 	}
-	hosts := c.Hosts()
-	e := v.mesh.Engine()
-	c.Engine = e.NewComm(id, rank, links)
+	c.Engine = v.engine.NewComm(id, rank, g.Links)
 	c.Engine.Watch(engine.Watcher{Ended: c.stop})
-	paths := v.mesh.EachPath(membership.View{Nodes: c.Nodes})
-	c.transport, c.encrypted = mesh.Common(paths)
-	control := e.NewComm(engine.ID(id, controlID), rank, links)
-	defer control.Close()
-	c.trace(control)
-	var trial *engine.Comm
-	var distances []int
+	c.transport, c.encrypted, _ = g.Common()
+	cfg := c.negotiation(hops)
+	cfg.Control = v.engine.NewComm(engine.ID(id, controlID), rank, g.Links)
+	defer cfg.Control.Close()
+	c.trace(cfg.Control)
 	if hops == nil {
-		distances = membership.WatchDistances(len(ranks), v.mesh.WatchGraph().Count)
-		trial = v.trialComm(engine.ID(id, trialID), rank, hosts, links)
+		cfg.Trial = v.trialComm(engine.ID(id, trialID), rank, cfg.Hosts, g.Links)
 	}
-	if trial != nil {
-		defer trial.Close()
+	if cfg.Trial != nil {
+		defer cfg.Trial.Close()
 	}
-	c.reached, err = negotiate.Run(ctx, negotiate.Config{
-		Sharing: c.sharing(hosts), Comm: c.Engine, Control: control, Trial: trial, Rank: rank, Hosts: hosts, Classes: c.pathClasses(hosts, paths), Hops: hops, Distances: distances, Watches: v.mesh.WatchGraph().Among(v.View, ranks), OnDemand: v.mesh.LinksOnDemand(), Known: v.known, Selector: c.Selector,
-		Timeout: v.timeout, Allocator: v.allocator, SameProcess: mesh.SameProcess(paths), Detached: v.mesh.Detached(), Log: v.log,
-		Pool: negotiationPool(),
-	})
+	c.reached, err = negotiate.Run(ctx, cfg)
 	if err != nil {
 		c.abandon(id, err)
 		return nil, &buildError{c, err}
@@ -256,18 +209,8 @@ func (v *ViewContext) build(ctx context.Context, id uint64, ranks []int, rank in
 	c.Engine.Spread(c.machine(), shmexec.Processors())
 	c.Selector.Pin(v.pins)
 	c.Selector.UseHints(v.config.Hints)
-	c.serve(e.NewLooseComm(engine.ID(id, callsID), rank, links))
+	c.serve(v.engine.NewLooseComm(engine.ID(id, callsID), rank, g.Links))
 	return c, nil
-}
-
-// isAll reports whether ranks are all ranks of the view, in their order. Views are immutable, so their nodes are then not copied.
-func (v *ViewContext) isAll(ranks []int) bool {
-	for i, r := range ranks {
-		if i != r {
-			return false
-		}
-	}
-	return len(ranks) == v.View.Size()
 }
 
 // stop records the cause. The engine calls it once.
@@ -281,7 +224,7 @@ func (c *Comm) stop(cause error) {
 func (c *Comm) abandon(id uint64, err error) {
 	c.Engine.Cancel(err)
 	c.Close()
-	c.View.mesh.Engine().NewLooseComm(engine.ID(id, callsID), c.Rank, c.Engine.Links()).Close()
+	c.View.engine.NewLooseComm(engine.ID(id, callsID), c.Rank, c.Engine.Links()).Close()
 }
 
 // SettleTimeout bounds the wait of Close for functions that other ranks have called.

@@ -55,6 +55,7 @@ type Factory struct {
 	Pool *bufpool.Pool // of all communicators
 
 	mesh      *mesh.Mesh
+	engine    *engine.Engine // of mesh
 	network   cost.Network
 	allocator *shmexec.Allocator
 	pins      map[plan.Collective]selector.Pin
@@ -91,10 +92,10 @@ func NewFactory(cfg Config) (*Factory, error) {
 		pool = NewPool(cfg.Memory)
 	}
 	f := &Factory{
-		Pool: pool, mesh: cfg.Mesh, network: cfg.Network, allocator: new(shmexec.Allocator), pins: pins,
+		Pool: pool, mesh: cfg.Mesh, engine: cfg.Mesh.Engine(), network: cfg.Network, allocator: new(shmexec.Allocator), pins: pins,
 		config: cfg, errors: cfg.Errors, log: cfg.Log, services: make(map[*rpc.Service]bool),
 	}
-	cfg.Mesh.Engine().WatchStalls(engine.StallConfig{
+	f.engine.WatchStalls(engine.StallConfig{
 		MessageTimeout: cfg.MessageTimeout, DeadlockTimeout: cfg.DeadlockTimeout,
 		Describer: cfg.Errors, Calls: f.activity, Log: cfg.Log,
 	})
@@ -195,14 +196,14 @@ func (v *ViewContext) trialComm(id uint64, rank int, hosts plan.Hosts, links []*
 	for i, r := range ranks {
 		some[i] = links[r]
 	}
-	return v.mesh.Engine().NewNamedComm(id, i, some, ranks)
+	return v.engine.NewNamedComm(id, i, some, ranks)
 }
 
 // Decline drops all frames for a communicator that this node does not build. It does not notify
 // the other ranks.
 func (v *ViewContext) Decline(id uint64) {
 	for _, id := range [...]uint64{id, engine.ID(id, controlID), engine.ID(id, trialID), engine.ID(id, callsID)} {
-		v.mesh.Engine().Decline(id)
+		v.engine.Decline(id)
 	}
 }
 

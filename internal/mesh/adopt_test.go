@@ -78,7 +78,7 @@ func (w *world) reduceIn(id uint64, v membership.View, slots ...int) []error {
 	for rank, slot := range slots {
 		m := w.meshes[slot]
 		w.adopt(m, v)
-		links, err := m.Links(v)
+		links, err := m.links(v)
 		if err != nil {
 			errs[rank] = err
 			continue

@@ -87,9 +87,6 @@ func (m *Mesh) demandLimitLocked() *dialLimit {
 	return m.onDemand
 }
 
-// LinksOnDemand reports whether this node links itself to others only when something needs it, apart from watches: see Config.OnDemand.
-func (m *Mesh) LinksOnDemand() bool { return m.cfg.OnDemand }
-
 // dialOnDemand dials a peer until its link has a connection, from this node or from the peer. If
 // the peer cannot be reached for some time, its link fails with a reason that names its addresses.
 func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
@@ -139,7 +136,7 @@ func (m *Mesh) dialOnDemand(slot int, limit *dialLimit) {
 	if err == nil || m.run.Err() != nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return
 	}
-	if isBrief && !m.reach.isNear(p.node.ID) && m.reach.HasRelay() && m.peer(slot).link == l { // Relays have had too little time.
+	if isBrief && !m.reach.isNear(p.node.ID) && m.reach.hasRelay() && m.peer(slot).link == l { // Relays have had too little time.
 		m.dialOnDemand(slot, queue)
 		return
 	}

@@ -359,7 +359,7 @@ func TestGoneOfLinked(t *testing.T) {
 // TestLinkHostOfOthers: LinkHost makes no links to nodes on other hosts.
 func TestLinkHostOfOthers(t *testing.T) {
 	onDemand(t, func(w *world) {
-		if err := w.meshes[0].LinkHost(t.Context(), w.view); err != nil {
+		if err := (&Group{Nodes: w.view.Nodes, mesh: w.meshes[0]}).LinkHost(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.linked(0); len(got) != 2 {

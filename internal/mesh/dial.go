@@ -94,7 +94,7 @@ func (d *dialer) dial(ctx context.Context, p *peer, limit *dialLimit, timeout ti
 		if len(s.addrs) > 0 {
 			unreachable.Addrs = s.addrs
 		}
-		unreachable.Relayed = !d.reach.isNear(p.node.ID) && d.reach.HasRelay()
+		unreachable.Relayed = !d.reach.isNear(p.node.ID) && d.reach.hasRelay()
 		return unreachable
 	}
 }

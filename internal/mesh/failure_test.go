@@ -269,7 +269,7 @@ func TestLeaving(t *testing.T) {
 			if got := w.notes[rank].all(); len(got) > 0 {
 				t.Errorf("rank %d: failed nodes %v", rank, got)
 			}
-			if got := w.meshes[rank].Detached(); !slices.Equal(got, []int{2}) {
+			if got := w.meshes[rank].detached(); !slices.Equal(got, []int{2}) {
 				t.Errorf("rank %d: Detached() = %v, want 2", rank, got)
 			}
 		}
@@ -368,7 +368,7 @@ func workUntilItFails(ctx context.Context, network *mem.Network, view membership
 	if err := m.Formed(); err != nil {
 		return err
 	}
-	links, err := m.Links(view)
+	links, err := m.links(view)
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 	}
 	m.dialer = newDialer(&cfg, m.reach)
-	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.HasRelay(), Log: cfg.Log})
+	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.hasRelay(), Log: cfg.Log})
 	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, m.linkNeeded)
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
 	for rank := range cfg.View.Nodes {

@@ -166,7 +166,7 @@ func (w *world) open(rank int) {
 // linksOf returns the links of a mesh to the nodes of a view.
 func linksOf(t testing.TB, m *Mesh, v membership.View) []*link.Link {
 	t.Helper()
-	links, err := m.Links(v)
+	links, err := m.links(v)
 	if err != nil {
 		t.Error(err)
 	}

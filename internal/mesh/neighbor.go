@@ -56,17 +56,3 @@ func (m *Mesh) relinkLocked(slot int) {
 		m.wg.Go(func() { m.discard(old) })
 	}
 }
-
-// Neighbors returns the ranks of a view that this node connects to without relays, in ascending order. The view
-// may be a part of the adopted one.
-func (m *Mesh) Neighbors(v membership.View) (ranks []int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	near := m.reach.neighborsIn(m.view)
-	for rank, p := range m.peersInLocked(v) {
-		if near.has(p.node.ID) {
-			ranks = append(ranks, rank)
-		}
-	}
-	return ranks
-}

@@ -61,7 +61,7 @@ func TestSparseForm(t *testing.T) {
 						if note := w.topology.Note(n); slices.ContainsFunc(w.notes[rank].warned, func(s string) bool { return strings.Contains(s, "does not fit") }) != (note != "") {
 							t.Errorf("rank %d has logged %q, want %q", rank, w.notes[rank].warned, note)
 						}
-						if got := w.meshes[rank].Neighbors(w.view); !slices.Equal(got, want) {
+						if got := (&Group{Nodes: w.view.Nodes, mesh: w.meshes[rank]}).Neighbors(); !slices.Equal(got, want) {
 							t.Errorf("rank %d has the neighbors %v, want %v", rank, got, want)
 						}
 					}
@@ -277,7 +277,7 @@ func TestSparseGrow(t *testing.T) {
 					time.Sleep(2 * interval)
 					for rank := range n {
 						want, linked := w.neighbors(n, rank), w.linked(rank)
-						if got := w.meshes[rank].Neighbors(all); !slices.Equal(got, want) {
+						if got := (&Group{Nodes: all.Nodes, mesh: w.meshes[rank]}).Neighbors(); !slices.Equal(got, want) {
 							t.Errorf("rank %d of %d has the neighbors %v, want %v", rank, n, got, want)
 						}
 						for _, other := range want {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -53,14 +52,14 @@ type PathInfo struct {
 // Paths describes the connections to the other nodes of a view, in the order of their ranks.
 func (m *Mesh) Paths(v membership.View) []PathInfo {
 	infos := make([]PathInfo, 0, v.Size())
-	for i := range m.EachPath(v) {
+	for i := range m.eachPath(v) {
 		infos = append(infos, *i)
 	}
 	return infos
 }
 
-// EachPath yields the elements of Paths. It holds a lock of the mesh meanwhile. An element is valid until the next one.
-func (m *Mesh) EachPath(v membership.View) iter.Seq[*PathInfo] {
+// eachPath yields the elements of Paths. It holds a lock of the mesh meanwhile. An element is valid until the next one.
+func (m *Mesh) eachPath(v membership.View) iter.Seq[*PathInfo] {
 	return func(yield func(*PathInfo) bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -90,23 +89,6 @@ func (m *Mesh) Traffic(v membership.View) (list []trace.Link) {
 
 // Dials returns the number of attempts to connect to other nodes, and of those that have failed.
 func (m *Mesh) Dials() (all, failed uint64) { return m.dialer.dialed.Load(), m.dialer.undialed.Load() }
-
-// Links returns the links to the nodes of a view, in the order of their ranks. The error names
-// a node without a link.
-func (m *Mesh) Links(v membership.View) ([]*link.Link, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	links := make([]*link.Link, v.Size())
-	for rank, n := range v.Nodes {
-		if slot, ok := m.slotOfLocked(n.ID); ok {
-			links[rank] = m.peers[slot].link
-		}
-		if links[rank] == nil {
-			return nil, &UnreachableError{Rank: rank, Node: n.ID, Addrs: n.Addrs, Err: errUnlinked}
-		}
-	}
-	return links, nil
-}
 
 // peersInLocked yields the other nodes of a view that have slots, and their ranks in the view.
 func (m *Mesh) peersInLocked(v membership.View) iter.Seq2[int, *peer] {
@@ -253,32 +235,4 @@ func (e *expectedPath) to(r *Reach, n *membership.Node) {
 func (e *expectedPath) isLike(n *membership.Node, near bool) bool {
 	sameTransport := func(a, b membership.Endpoint) bool { return a.Transport == b.Transport }
 	return e.node != nil && e.near == near && e.node.Host == n.Host && slices.EqualFunc(e.node.Endpoints, n.Endpoints, sameTransport)
-}
-
-// Common returns the name that all paths have, or "mixed", and whether all of them are encrypted.
-// Without paths the name is "mem", since all ranks are in this process.
-func Common(paths iter.Seq[*PathInfo]) (name string, encrypted bool) {
-	name, encrypted = "mem", true
-	some := false
-	for i := range paths {
-		this := strings.TrimSuffix(i.Transport, "+tls")
-		if bulk := strings.TrimSuffix(i.BulkTransport, "+tls"); bulk != this {
-			this += "+" + bulk
-		}
-		if some && this != name {
-			this = "mixed"
-		}
-		name, encrypted, some = this, encrypted && i.Encrypted, true
-	}
-	return name, encrypted && some
-}
-
-// SameProcess reports whether all other nodes are in this process.
-func SameProcess(paths iter.Seq[*PathInfo]) bool {
-	for i := range paths {
-		if i.Locality != transport.SameProcess {
-			return false
-		}
-	}
-	return true
 }

@@ -277,21 +277,6 @@ func (m *Mesh) linkReportLocked(slot int) func() {
 	return func() { m.cfg.Linked(id, up) }
 }
 
-// Detached returns the slots of the nodes that have detached from the memory that they shared with
-// this node: their processes have ended, or they have said goodbye. After the loss of a link alone
-// a node may still access the memory: its process may be suspended.
-func (m *Mesh) Detached() (slots []int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for slot := range m.peers {
-		if p := &m.peers[slot]; p.processEnded != nil && p.processEnded() {
-			p.processEnded = hasLeft // It stays true.
-			slots = append(slots, slot)
-		}
-	}
-	return slots
-}
-
 // note describes the node of a slot in a log line.
 func (m *Mesh) note(slot int) slog.Attr {
 	p := m.peer(slot)

@@ -61,9 +61,6 @@ func checkPaths(paths []Path) error {
 	return nil
 }
 
-// Topology returns the topology of the world.
-func (r *Reach) Topology() topology.Topology { return r.topology }
-
 // neighborsIn returns the neighbors of this node in a view.
 func (r *Reach) neighborsIn(v membership.View) neighbors {
 	if r.topology.IsFull() {
@@ -116,13 +113,13 @@ func (r *Reach) untilNear(ctx context.Context, id membership.NodeID) (until cont
 	return until, func() { end(nil) }
 }
 
-// HasRelay reports whether this node has a path to nodes that are not neighbors.
-func (r *Reach) HasRelay() bool {
+// hasRelay reports whether this node has a path to nodes that are not neighbors.
+func (r *Reach) hasRelay() bool {
 	return slices.ContainsFunc(r.paths, func(p Path) bool { return p.Relay })
 }
 
 // canDial reports whether there is a way to connect to a node.
-func (r *Reach) canDial(id membership.NodeID) bool { return r.isNear(id) || r.HasRelay() }
+func (r *Reach) canDial(id membership.NodeID) bool { return r.isNear(id) || r.hasRelay() }
 
 // carries reports whether a path carries the control lane of a link with a node. Both nodes get the same
 // result, since each knows the endpoints of the other.

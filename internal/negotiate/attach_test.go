@@ -10,22 +10,17 @@ import (
 	"testing"
 
 	"github.com/nexar-go/nexar/internal/cost"
-	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/mesh"
 	"github.com/nexar-go/nexar/transport"
 )
 
 // attach lets a member attach areas, or link itself to the other nodes.
-func (w *world) attach(p *member, nodes []int) {
-	var view membership.View
-	for _, node := range nodes {
-		view.Nodes = append(view.Nodes, w.view.Nodes[node])
-		p.Names = append(p.Names, w.view.Nodes[node].ID.String())
+func attach(p *member, g *mesh.Group) {
+	for _, n := range g.Nodes {
+		p.Names = append(p.Names, n.ID.String())
 	}
-	m := w.meshes[p.node]
-	p.Host = m.Reach().HostMemory(view)
-	p.LinkAll = func(ctx context.Context) (cost.PathClasses, error) {
-		return p.Classes, m.LinkHost(ctx, view)
-	}
+	p.Host, _ = g.HostMemory()
+	p.LinkAll = func(ctx context.Context) (cost.PathClasses, error) { return p.Classes, g.LinkHost(ctx) }
 }
 
 // linked returns the number of nodes that a node is linked to. Over a link that has carried a frame both nodes are; the mesh describes the

@@ -80,7 +80,9 @@ func formWorld(t *testing.T, onDemand bool, sizes ...int) *world {
 	w.view, w.onDemand, w.network = view, onDemand, network
 	for rank, m := range w.meshes {
 		if err = m.Formed(); err == nil {
-			w.links[rank], err = m.Links(view)
+			var g *mesh.Group
+			g, err = m.Group(view, ranks(n))
+			w.links[rank] = g.Links
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -179,10 +181,10 @@ func (w *world) member(id uint64, nodes []int, rank int, class transport.Class, 
 		p.Trial = e.NewComm(id+2<<32, slices.Index(tried, rank), some)
 	}
 	p.Rank, p.Hosts, p.Allocator, p.Pool, p.Log = rank, plan.HostsOf(hosts), &w.allocators[p.node], w.pool, log
-	p.SameProcess, p.Distances = true, membership.WatchDistances(len(nodes), w.meshes[p.node].WatchGraph().Count)
-	p.Watches, p.OnDemand = w.meshes[p.node].WatchGraph().Among(w.view, nodes), w.meshes[p.node].LinksOnDemand()
+	g, _ := w.meshes[p.node].Group(w.view, nodes) // The members use the links of the beginning.
+	p.SameProcess, p.Distances, p.Watches, p.OnDemand = true, g.Distances, g.Watches, g.OnDemand
 	if w.onDemand {
-		w.attach(p, nodes)
+		attach(p, g)
 	}
 	p.Selector = selector.New(rank, len(nodes), w.pool, cost.New(cost.QUIC()))
 	return p

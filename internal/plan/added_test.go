@@ -103,7 +103,7 @@ func runners(t *testing.T, size int, shared bool) []*collective.Runner {
 		t.Fatal(err)
 	}
 	network, view := mem.NewNetwork(), membership.View{Epoch: 1}
-	list, paths := make([]*collective.Runner, size), make([][]mesh.Path, size)
+	list, paths, ranks := make([]*collective.Runner, size), make([][]mesh.Path, size), make([]int, size)
 	for rank := range size {
 		id := membership.NodeID{byte(rank + 1)}
 		view.Nodes = append(view.Nodes, membership.Node{ID: id, Addrs: []string{id.String()}, Host: "here"})
@@ -116,7 +116,7 @@ func runners(t *testing.T, size int, shared bool) []*collective.Runner {
 		if err != nil {
 			t.Fatal(err)
 		}
-		paths[rank] = []mesh.Path{{Transport: l}}
+		paths[rank], ranks[rank] = []mesh.Path{{Transport: l}}, rank
 		list[rank] = &collective.Runner{Rank: rank, Size: size, Settings: new(collective.Settings)}
 	}
 	each(t, list, func(r *collective.Runner) error {
@@ -128,7 +128,7 @@ func runners(t *testing.T, size int, shared bool) []*collective.Runner {
 		if err := m.Formed(); err != nil {
 			return err
 		}
-		links, err := m.Links(view)
+		g, err := m.Group(view, ranks)
 		if err != nil {
 			return err
 		}
@@ -136,8 +136,8 @@ func runners(t *testing.T, size int, shared bool) []*collective.Runner {
 		for range size - 1 {
 			classes.Add(transport.ClassMemory, true)
 		}
-		r.Engine, r.Selector = m.Engine().NewComm(1, r.Rank, links), selector.New(r.Rank, size, pool, cost.New(cost.QUIC()))
-		control := m.Engine().NewComm(2, r.Rank, links)
+		r.Engine, r.Selector = m.Engine().NewComm(1, r.Rank, g.Links), selector.New(r.Rank, size, pool, cost.New(cost.QUIC()))
+		control := m.Engine().NewComm(2, r.Rank, g.Links)
 		defer control.Close()
 		_, err = negotiate.Run(t.Context(), negotiate.Config{
 			Comm: r.Engine, Control: control, Rank: r.Rank, Hosts: plan.HostsOf(make([]string, size)), Classes: classes,
