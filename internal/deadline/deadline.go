@@ -1,4 +1,4 @@
-// Package deadline implements the deadlines of pipes and of handshakes.
+// Package deadline implements the deadlines of pipes, and has those of handshakes and ends of connections.
 package deadline
 
 import (
@@ -8,6 +8,9 @@ import (
 
 // Handshake bounds a handshake with a peer, and each step of one that both sides take. It takes seconds while many ranks on a few processors join.
 const Handshake = 20 * time.Second
+
+// Linger bounds the time for a peer to end its use of a connection after the end of the other side: to read it and to close.
+const Linger = time.Second
 
 // A Deadline is a time that may change, after which calls on one end of a pipe fail. L guards it. The zero value
 // with L and Wake has no deadline.

@@ -6,12 +6,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/wire"
 )
-
-// lingerTime bounds the time for a peer to end its use of a connection: to close it after its goodbye or the end of a pipe, or to stop writing into
-// memory that is withdrawn. The peer closes when it has our acknowledgement, but the packets of the close may be lost.
-const lingerTime = time.Second
 
 // Close waits until all transfers are delivered, says goodbye, and closes the connection when the peer has read
 // everything, has said goodbye as well, or ctx ends. The Handler is not notified. After Close
@@ -181,7 +178,7 @@ func (a *attachment) noteRead() {
 	}
 	a.hasLeft = true
 	close(a.left)
-	a.linger = time.AfterFunc(lingerTime, a.expire)
+	a.linger = time.AfterFunc(deadline.Linger, a.expire) // The packets of the close may be lost.
 	x.control.postTransient([]byte{byte(wire.TypeByeAck)})
 }
 

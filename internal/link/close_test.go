@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
@@ -188,7 +189,7 @@ func TestLeftThoughTheConnectionStays(t *testing.T) {
 		closed := make(chan struct{})
 		go func() { defer close(closed); a.Close(within(t, 5*time.Second)) }()
 		var err error
-		if d := took(func() { err = hb.wait(t) }); err != errLeft || d > 20*time.Millisecond+lingerTime {
+		if d := took(func() { err = hb.wait(t) }); err != errLeft || d > 20*time.Millisecond+deadline.Linger {
 			t.Errorf("after %v: %v", d, err)
 		}
 		<-closed

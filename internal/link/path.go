@@ -144,12 +144,12 @@ func (a *attachment) openBulk(p *path) {
 	a.broken(p, err)
 }
 
-// awaitEnd reports whether the connection has ended. After the error of a pipe that may mean that, it waits for lingerTime: a pipe
+// awaitEnd reports whether the connection has ended. After the error of a pipe that may mean that, it waits for deadline.Linger: a pipe
 // that the network or the peer refuses can have the same error.
 func (a *attachment) awaitEnd(p *path, err error) bool {
 	wait := time.Duration(0)
 	if isEnd(err) {
-		wait = lingerTime
+		wait = deadline.Linger
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()

@@ -199,12 +199,12 @@ func (l *Link) hasEnded(theirs *wire.Resume) bool {
 	return l.over.hasHappened || x.session.IsForEarlier(theirs)
 }
 
-// awaitEndOf waits until the peer closes a connection, as it does when it has read the last answer, for lingerTime at most.
+// awaitEndOf waits until the peer closes a connection, as it does when it has read the last answer, for deadline.Linger at most.
 func awaitEndOf(ctx context.Context, conn transport.Conn) {
 	select {
 	case <-conn.Done():
 	case <-ctx.Done():
-	case <-time.After(lingerTime):
+	case <-time.After(deadline.Linger):
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -22,11 +23,11 @@ func (g *remoteGrant) end() {
 	g.registration.Deregister()
 }
 
-// withdraw ends the permission of a sink that is not full. The peer may be writing: after lingerTime the memory is withdrawn from it, which ends
+// withdraw ends the permission of a sink that is not full. The peer may be writing: after deadline.Linger the memory is withdrawn from it, which ends
 // the connection if it is still writing.
 func (l *Link) withdraw(g *remoteGrant) {
 	if !l.exchange().grants.ignored.Load() {
-		ctx, cancel := context.WithTimeout(context.Background(), lingerTime)
+		ctx, cancel := context.WithTimeout(context.Background(), deadline.Linger)
 		if g.grant.Recall(ctx) != nil && ctx.Err() != nil {
 			l.exchange().grants.ignored.Store(true)
 		}

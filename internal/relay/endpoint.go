@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/relay/session"
@@ -41,8 +42,6 @@ const (
 	// handshakeTime is the maximum duration of the first handshake of a Dial. Each further one may
 	// take twice as long.
 	handshakeTime = 3 * time.Second
-	// closeLimit is the maximum duration of Close of an Endpoint if peers do not answer.
-	closeLimit = time.Second
 	// warningPause is the minimum time between two warnings about frames.
 	warningPause = 10 * time.Second
 )
@@ -320,7 +319,7 @@ func (e *Endpoint) Close() error {
 		return nil
 	}
 	close(e.done)
-	limit := time.NewTimer(closeLimit)
+	limit := time.NewTimer(deadline.Linger)
 	defer limit.Stop()
 	conns := e.all()
 	for _, c := range conns {
