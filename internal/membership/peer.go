@@ -187,7 +187,7 @@ func (p Peer) connEnded(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 			p.Conn = OverRelaysBroke
 		}
 		return p, 0
-	case f.Has(SelfLeaves) && !f.Has(HasWork), p.State.IsGone(), p.State == PeerDoubted:
+	case p.State.IsGone(), p.State == PeerDoubted:
 		return p, EndLink
 	case f.Has(SharesMemory) && !(e == ConnClosed && f.Has(HasRelays)): // The process has ended, or closes this link alone: in a full topology nothing replaces it.
 		return p, EndLink
@@ -195,6 +195,9 @@ func (p Peer) connEnded(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 		return p, EndLink
 	}
 	p.Conn = p.Conn.broke()
+	if f.Has(SelfLeaves) && !f.Has(HasWork) { // The end of the link tells nobody anything, and that of the process of the peer is for others to report.
+		return p, 0
+	}
 	if p.State == PeerExpected && !f.Has(IsNeighbor) { // The peer dials. It is a neighbor in the view that it is to enter.
 		return p, 0
 	}
