@@ -97,14 +97,15 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 		return context.Cause(ctx)
 	}
 	m.loop.perform(func() func() { return inOrder(m.passLocked(m.adoptLocked(v)), m.reroute) })
-	m.linkNeighbors()
+	m.monitor.connectNeighbors()
 	m.logTopology(slog.LevelInfo, v.Size())
 	return nil
 }
 
 // adoptLocked makes v the view and decides on every peer.
 func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
-	m.before, m.view, m.watching, m.out = m.view, v, nil, false
+	m.before, m.view, m.out = m.view, v, false
+	m.monitor.slots, m.monitor.releases = nil, false
 	m.reach.setNear(m.reach.neighborsIn(v))
 	for rank := range v.Nodes {
 		n := &v.Nodes[rank]
@@ -145,6 +146,5 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 		}
 		pass = m.decideLocked(pass, e)
 	}
-	m.noteNeighborsLocked()
 	return pass
 }

@@ -78,7 +78,10 @@ func (m *Mesh) Abort() {
 // confirmMax.
 func (m *Mesh) Fail(reason string) error {
 	m.Explain(m.cfg.Self, false, reason)
-	for _, l := range m.allLinks() { // before the engine ends operations, which peers would take for a leave
+	m.mu.Lock()
+	links := m.linksLocked(func(*peer) bool { return true })
+	m.mu.Unlock()
+	for _, l := range links { // before the engine ends operations, which peers would take for a leave
 		l.Abort()
 	}
 	now, cancel := context.WithCancel(context.Background())

@@ -177,10 +177,7 @@ func (m *Mesh) Formed() error {
 	if !formed {
 		return m.missingLink(transport.ErrPeerGone)
 	}
-	m.wg.Go(m.watch)
-	if m.cfg.IdleTimeout > 0 {
-		m.wg.Go(m.closeIdle)
-	}
+	m.wg.Go(m.monitor.run)
 	return nil
 }
 

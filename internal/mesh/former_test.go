@@ -66,20 +66,7 @@ func TestDisconnectFormer(t *testing.T) {
 					w.meshes[slot].DisconnectFormer()
 				}
 				all.Wait()
-				for rank, slot := range slots {
-					var got, want []int
-					for other := range n {
-						if other != slot && !slices.Contains(dead, other) && w.isDirect(slot, other) {
-							got = append(got, other)
-						}
-					}
-					for _, r := range w.neighbors(len(slots), rank) {
-						want = append(want, slots[r])
-					}
-					if !slices.Equal(got, want) {
-						t.Errorf("node %d has connections to %v, want %v", slot, got, want)
-					}
-				}
+				w.wantNeighborsAlone(slots, dead)
 				for rank, err := range w.reduceIn(2, rest, slots...) {
 					if err != nil {
 						t.Errorf("rank %d: %v", rank, err)
@@ -94,6 +81,51 @@ func TestDisconnectFormer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// wantNeighborsAlone checks that each node with one of the slots has connections to its neighbors among them alone. The others are dead.
+func (w *world) wantNeighborsAlone(slots, dead []int) {
+	w.Helper()
+	for rank, slot := range slots {
+		var got, want []int
+		for other := range w.meshes {
+			if other != slot && !slices.Contains(dead, other) && w.isDirect(slot, other) {
+				got = append(got, other)
+			}
+		}
+		for _, r := range w.neighbors(len(slots), rank) {
+			want = append(want, slots[r])
+		}
+		if !slices.Equal(got, want) {
+			w.Errorf("node %d has connections to %v, want %v", slot, got, want)
+		}
+	}
+}
+
+// TestDisconnectFormerWithoutBeats: nodes leave a world without beats, and the others release the connections to their former neighbors soon after
+// they have connections to all neighbors.
+func TestDisconnectFormerWithoutBeats(t *testing.T) {
+	relayed(t, "k-regular:4", 10, func(w *world) {
+		w.interval = 0
+		w.form()
+		left := []int{3, 6}
+		for _, rank := range left {
+			w.meshes[rank].Close(w.Context())
+		}
+		time.Sleep(2 * soonAfter) // The others have connected to their neighbors after the reports.
+		rest, slots := membership.View{Epoch: 2}, w.ranks(left...)
+		for _, slot := range slots {
+			rest.Nodes = append(rest.Nodes, w.view.Nodes[slot])
+		}
+		for _, slot := range slots {
+			w.adopt(w.meshes[slot], rest)
+		}
+		for _, slot := range slots {
+			w.meshes[slot].DisconnectFormer()
+		}
+		time.Sleep(3 * soonAfter)
+		w.wantNeighborsAlone(slots, left)
+	})
 }
 
 const (

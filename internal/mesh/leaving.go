@@ -44,12 +44,8 @@ func (m *Mesh) peerLeavingLocked(l *link.Link, f wire.Leaving) (effects func()) 
 	}
 	before := m.peers[slot].Departure
 	effects = m.decideOnLocked(event{slot: slot, id: f.Node, kind: membership.ReportedLeaving, from: l})
-	if m.peers[slot].Departure != before && !m.linksSoon && !m.closing { // The seed makes a view without the node.
-		m.linksSoon = true
-		time.AfterFunc(cutOffMax, func() {
-			m.loop.ask(func() { m.linksSoon = false })
-			m.linkNeighbors()
-		})
+	if m.peers[slot].Departure != before {
+		m.monitor.hurryLocked() // The seed makes a view without the node.
 	}
 	return effects
 }

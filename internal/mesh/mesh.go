@@ -31,7 +31,6 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/engine"
@@ -152,14 +151,8 @@ type Mesh struct {
 	failedIn uint64
 	// reportLeaving tells the seed that this node leaves, unless it has; nil before Leave.
 	reportLeaving func()
-	// linksSoon says that linkNeighbors will be called soon.
-	linksSoon bool
 
-	// lacksNeighbor says that no relay frames can go to some neighbor in the adopted view. This node keeps connections that it may need
-	// meanwhile.
-	lacksNeighbor atomic.Bool
-
-	watching *watchSlots // of view; nil until it is needed
+	monitor *monitor
 
 	dials      *dialLimit // of the dials of Form
 	onDemand   *dialLimit // of the dials on demand in the view with the epoch onDemandIn; nil until it is needed
@@ -221,6 +214,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	}
 	m.graph = membership.WatchGraph{Topology: cfg.Topology, Count: cmp.Or(cfg.Watches, WatchedMax)}
 	m.formation, m.dials = newFormation(&cfg, self, m.graph, m.reach), newDialLimit(dialsMax, cfg.View, m.reach.host, runtime.NumCPU(), cfg.Paths)
+	m.monitor = newMonitor(m, time.Now())
 	m.reach.setNear(m.formation.neighbors())
 	m.logTopology(slog.LevelWarn, m.formation.world)
 	m.run, m.stop = context.WithCancel(context.Background())

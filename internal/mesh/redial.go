@@ -3,7 +3,6 @@ package mesh
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -84,42 +83,4 @@ func endOfConn(err error) membership.PeerEvent {
 		return membership.ConnStalled
 	}
 	return membership.ConnBroke
-}
-
-// An idleLink is the traffic of a link, and the time since which it is the same.
-type idleLink struct {
-	heard, sent uint64
-	since       time.Time
-}
-
-// closeIdle lets links without traffic for Config.IdleTimeout become pending again, until the Mesh closes: not to peers that this node
-// watches or that watch it, nor to those that share memory with it or may join.
-func (m *Mesh) closeIdle() {
-	tick := time.NewTicker(max(m.cfg.IdleTimeout/4, time.Millisecond))
-	defer tick.Stop()
-	known := make(map[*link.Link]idleLink)
-	for {
-		select {
-		case <-m.run.Done():
-			return
-		case <-tick.C:
-		}
-		m.mu.Lock()
-		watches := m.watchRanksLocked()
-		links := m.linksLocked(func(p *peer) bool {
-			return p.isLinked() && p.route != nil && p.State.IsMember() && !p.State.IsGone() && !slices.Contains(watches, p.rank) && p.link.MemorySharer() == nil
-		})
-		m.mu.Unlock()
-		now, next := time.Now(), make(map[*link.Link]idleLink)
-		for _, l := range links {
-			x := idleLink{heard: l.Heard(), sent: l.Traffic().Sent, since: now}
-			if old, ok := known[l]; ok && old.heard == x.heard && old.sent == x.sent {
-				x.since = old.since
-			}
-			if now.Sub(x.since) < m.cfg.IdleTimeout || !l.CloseIdle() {
-				next[l] = x
-			}
-		}
-		known = next
-	}
 }

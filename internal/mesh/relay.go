@@ -154,30 +154,6 @@ func (m *Mesh) hasEndedLocked(slot int, id membership.NodeID) bool {
 	return p.node.ID == id && (p.State == membership.PeerFailed || p.State == membership.PeerRemoved)
 }
 
-// cutOffMax is the time that the seed has to make a view without a node that leaves, before this node dials its neighbors again.
-const cutOffMax = 250 * time.Millisecond
-
-// linkNeighbors lets the links to the neighbors of the view connect. A neighbor that this node is linked to through relays,
-// since it was none in an earlier view, gets a connection of its own: the connection is released.
-func (m *Mesh) linkNeighbors() {
-	if m.cfg.Relay == nil {
-		return
-	}
-	m.updateNear()
-	m.mu.Lock()
-	relayed := m.linksLocked(func(p *peer) bool {
-		isNear := p.State.IsMember() && !p.State.IsGone() && !m.closing && m.reach.isNear(p.node.ID)
-		if isNear {
-			p.link.Need(link.Watching) // if it is pending
-		}
-		return isNear && p.isRelayed()
-	})
-	m.mu.Unlock()
-	for _, l := range relayed {
-		l.Disconnect()
-	}
-}
-
 // updateNear adds the neighbors in the newest view to those of the adopted one, and computes the routes again if the view is
 // news: relays heal the paths of the adopted view without waiting for the program.
 func (m *Mesh) updateNear() {

@@ -149,7 +149,6 @@ func (m *Mesh) reroute() {
 		return m.reach.routesOverAll(views, all.direct, stopped)
 	})
 	m.cfg.Relay.routes.tables.Store(all)
-	m.noteNeighborsLocked()
 	closing := m.closing
 	m.mu.Unlock()
 	m.cfg.Relay.endpoint.RoutesChanged()

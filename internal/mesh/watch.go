@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -74,7 +75,8 @@ func (cfg *Config) silenceMax() time.Duration {
 // probe dials the peer of a silent link beside its connection, once in an interval and about brokenDials times at most. If the peer answers
 // while the link hears nothing, the network works again, and probe breaks the link: QUIC and TCP wait longer and longer between repetitions of
 // a packet, and the next one may come too late. A peer that has stopped does not answer.
-func (m *Mesh) probe(l *link.Link) bool {
+func (w *monitor) probe(l *link.Link) bool {
+	m := w.mesh
 	p := m.peer(l.Peer)
 	if p.link == l && p.isRelayed() && m.reach.isNear(p.node.ID) { // It gets a connection of its own.
 		return l.Break(fmt.Errorf("%w over relays", transport.ErrStalled))
@@ -83,9 +85,9 @@ func (m *Mesh) probe(l *link.Link) bool {
 		return false
 	}
 	heard, began, c := l.Heard(), time.Now(), l.Conn()
-	left := m.cfg.silenceMax() / 2
+	left := w.timeout / 2
 	m.wg.Go(func() {
-		if m.dialer.probe(m.run, &p, left, m.cfg.HeartbeatInterval) && l.Heard() == heard && l.Conn() == c {
+		if m.dialer.probe(m.run, &p, left, w.interval) && l.Heard() == heard && l.Conn() == c {
 			l.Break(fmt.Errorf("%w: silent for at least %v, although the node answers a new connection", transport.ErrStalled, (left + time.Since(began)).Round(time.Millisecond)))
 		}
 	})
@@ -102,72 +104,14 @@ func watchProcess(l *link.Link) {
 // starvedMax is the number of times that the patience with a silent peer grows if its process runs.
 const starvedMax = 4
 
-// A watcher watches the links to some peers.
-type watcher struct {
-	interval, timeout time.Duration
-	links, spare      map[*link.Link]heartbeat // spare is empty
-	last              time.Time                // of the last check
-	late              time.Duration            // delay of recent checks, which decays
-	// processTime is that of a processTimer.
-	processTime func(l *link.Link) (used time.Duration, ok bool)
-	// breaks ends the connection of a silent link if it can be replaced, and reports whether it did. It is called once for a silence.
-	breaks func(l *link.Link) bool
-}
-
-// watch sends beats to the watchers of this node, and fails the link of a watched peer that is silent for
-// silenceMax. It pings a peer without beats: the peer may not know yet that this node
-// watches it. In shared memory a beat wakes no goroutine of the watcher, which reads it when it checks. watch
-// detects failed hosts and networks; a transport reports the end of a process at once.
-//
-// The ticks are at multiples of the interval, so that the nodes of a process or of a host wake up
-// together.
-func (m *Mesh) watch() {
-	interval := m.cfg.HeartbeatInterval
-	if interval <= 0 || m.cfg.HeartbeatTimeout <= 0 {
-		return
-	}
-	tick := time.NewTimer(untilMultiple(interval))
-	defer tick.Stop()
-	w := newWatcher(&m.cfg, time.Now())
-	w.breaks = m.probe
-	for count := 0; ; count++ {
-		select {
-		case <-m.run.Done():
-			return
-		case <-tick.C:
-			tick.Reset(untilMultiple(interval))
-			m.linkNeighbors()
-			ago, patience := w.check(m.watchedLinks(), time.Now())
-			for _, l := range m.allLinks() {
-				l.Tend(ago, patience)
-			}
-			if count%beatIntervals == 0 {
-				for _, l := range m.watcherLinks() {
-					l.Beat()
-				}
-			}
-		}
-	}
-}
-
-// untilMultiple returns the time until the next multiple of an interval of the clock, and at least a quarter
-// of an interval: when the clock is slowed down, a timer fires before the multiple.
-func untilMultiple(interval time.Duration) time.Duration {
-	now := time.Now()
-	d := now.Truncate(interval).Add(interval).Sub(now)
-	if d < interval/4 {
-		d += interval
-	}
-	return d
-}
-
 // watchSlots are the slots of the nodes that this node watches in a view, and of its watchers.
 type watchSlots struct{ watched, watchers []int }
 
-// watchSlotsLocked returns the slots for the adopted view. They are computed once for each view.
-func (m *Mesh) watchSlotsLocked() *watchSlots {
-	if m.watching != nil {
-		return m.watching
+// slotsLocked returns the slots for the adopted view. They are computed once for each view.
+func (w *monitor) slotsLocked() *watchSlots {
+	m := w.mesh
+	if w.slots != nil {
+		return w.slots
 	}
 	slotsOf := func(ranks []int) (slots []int) {
 		for _, rank := range ranks {
@@ -176,27 +120,8 @@ func (m *Mesh) watchSlotsLocked() *watchSlots {
 		return slots
 	}
 	graph, self := m.graph, m.peers[m.self].rank
-	m.watching = &watchSlots{watched: slotsOf(graph.Watched(m.view, self)), watchers: slotsOf(graph.Watchers(m.view, self))}
-	return m.watching
-}
-
-// watcherLinks returns the links to the nodes that watch this node.
-func (m *Mesh) watcherLinks() (links []*link.Link) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, slot := range m.watchSlotsLocked().watchers {
-		if p := &m.peers[slot]; slot != m.self && p.isLinked() && !p.State.IsGone() {
-			links = append(links, p.link)
-		}
-	}
-	return links
-}
-
-func newWatcher(cfg *Config, now time.Time) *watcher {
-	return &watcher{
-		interval: cfg.HeartbeatInterval, timeout: cfg.silenceMax(), last: now, processTime: processTime,
-		links: make(map[*link.Link]heartbeat), spare: make(map[*link.Link]heartbeat),
-	}
+	w.slots = &watchSlots{watched: slotsOf(graph.Watched(m.view, self)), watchers: slotsOf(graph.Watchers(m.view, self))}
+	return w.slots
 }
 
 func processTime(l *link.Link) (used time.Duration, ok bool) {
@@ -209,7 +134,7 @@ func processTime(l *link.Link) (used time.Duration, ok bool) {
 // isStarved reports whether a silent peer is late because its host has more work than processors, not because it has
 // stopped: its process exists, as its connection in shared memory does, and has got processor time recently. A process
 // that was stopped gets none.
-func (w *watcher) isStarved(l *link.Link, h *heartbeat, now time.Time) bool {
+func (w *monitor) isStarved(l *link.Link, h *heartbeat, now time.Time) bool {
 	used, ok := w.processTime(l)
 	if !ok {
 		return false
@@ -221,46 +146,9 @@ func (w *watcher) isStarved(l *link.Link, h *heartbeat, now time.Time) bool {
 	return !h.ranAt.IsZero() && now.Sub(h.ranAt) <= 2*w.interval
 }
 
-// watchedLinks returns the links to the peers that this node watches in its view, and to those
-// that are not in the newest view of the seed. Such a peer may have left, and its goodbye to
-// this node may be lost. If it were not watched, operations could wait for it for ever. Other peers are looked at
-// only if the topology is sparse or the seed has a newer view.
-func (m *Mesh) watchedLinks() (links []*link.Link) {
-	newest := m.reach.newest()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	watched, isNewer := m.watchSlotsLocked().watched, newest.Epoch > m.view.Epoch
-	watch := func(slot int) {
-		switch p := &m.peers[slot]; {
-		case p.link == nil || slot == m.self || p.State.IsGone():
-		case !p.link.IsPending():
-			links = append(links, p.link)
-		case p.State.IsMember() && m.reach.canDial(p.node.ID):
-			p.link.Need(link.Watching)
-		}
-	}
-	if m.cfg.Topology.IsFull() && !isNewer {
-		for _, slot := range watched {
-			watch(slot)
-		}
-		return links
-	}
-	var stays map[membership.NodeID]bool
-	if isNewer {
-		stays = newest.Set()
-	}
-	for slot := range m.peers {
-		p := &m.peers[slot]
-		if slices.Contains(watched, slot) || p.isRelayed() && m.reach.isNear(p.node.ID) || isNewer && p.State.IsMember() && !stays[p.node.ID] {
-			watch(slot)
-		}
-	}
-	return links
-}
-
 // pingAfter returns the silence after which a watcher pings: when a beat is late, by half an interval since
 // ticks are irregular, but early enough for an answer before the timeout.
-func (w *watcher) pingAfter() time.Duration {
+func (w *monitor) pingAfter() time.Duration {
 	return min(pingIntervals*w.interval-w.interval/2, w.timeout-2*w.interval)
 }
 
@@ -272,21 +160,14 @@ const lateFactor = 4
 // more work than processors, and frames of peers are handled late as well, or sent late if a peer is on
 // the same host. The timeout then grows, at most to twice its length. See Dadgar, Phillips, and Currey, "Lifeguard: Local
 // health awareness for more accurate failure detection", DSN-W 2018.
-func (w *watcher) patience(gap time.Duration) time.Duration {
+func (w *monitor) patience(gap time.Duration) time.Duration {
 	w.late = max(gap-w.interval-w.interval/4, w.late*3/4, 0)
 	return w.timeout + min(lateFactor*w.late, w.timeout)
 }
 
-// allLinks returns the links to all peers.
-func (m *Mesh) allLinks() []*link.Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.linksLocked(func(*peer) bool { return true })
-}
-
 // check checks the links once. It returns the time since the last check, without that in which this process was suspended, and its patience.
 // A link that was not watched before gets the whole timeout.
-func (w *watcher) check(links []*link.Link, now time.Time) (ago, patience time.Duration) {
+func (w *monitor) check(links []*link.Link, now time.Time) (ago, patience time.Duration) {
 	// After a long gap this process itself was suspended, and silence is no fault of a peer.
 	gap := now.Sub(w.last)
 	stopped := gap > max(2*w.interval, w.timeout/2)
@@ -294,9 +175,8 @@ func (w *watcher) check(links []*link.Link, now time.Time) (ago, patience time.D
 		gap, w.late = 0, 0
 	}
 	patience = w.patience(gap)
-	watched := w.spare
 	for _, l := range links {
-		h, known := w.links[l]
+		h, known := w.heard[l]
 		if stopped {
 			h.at, h.isProbed = now, false
 		}
@@ -318,9 +198,9 @@ func (w *watcher) check(links []*link.Link, now time.Time) (ago, patience time.D
 		case silent >= w.pingAfter():
 			l.Ping()
 		}
-		watched[l] = h
+		w.heard[l] = h
 	}
-	clear(w.links)
-	w.links, w.spare, w.last = watched, w.links, now
+	maps.DeleteFunc(w.heard, func(l *link.Link, _ heartbeat) bool { return !slices.Contains(links, l) })
+	w.last = now
 	return gap, patience
 }

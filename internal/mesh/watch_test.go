@@ -88,12 +88,12 @@ func TestShortTimeout(t *testing.T) {
 		inBubble(t, 4, func(w *world) {
 			w.form()
 			m := w.meshes[0]
-			v := newWatcher(&m.cfg, time.Now())
+			v := newMonitor(m, time.Now())
 			v.timeout = time.Duration(of * float64(interval))
 			v.breaks = func(*link.Link) bool { return false }
 			for range 100 {
 				time.Sleep(interval)
-				v.check(m.watchedLinks(), time.Now())
+				v.check(v.duties(true).watched, time.Now())
 			}
 			w.wantWhole()
 		})
@@ -106,7 +106,7 @@ func TestUnknownWatcher(t *testing.T) {
 		w.form()
 		m := w.meshes[1]
 		m.mu.Lock()
-		m.watching = &watchSlots{watched: m.watchSlotsLocked().watched} // Rank 1 takes rank 0 for a node that does not watch it.
+		m.monitor.slots = &watchSlots{watched: m.monitor.slotsLocked().watched} // Rank 1 takes rank 0 for a node that does not watch it.
 		m.mu.Unlock()
 		before := w.heard()[0][1]
 		const passed = 10 * time.Minute
@@ -169,10 +169,10 @@ func TestStoppedNode(t *testing.T) {
 		// times of its own, so that the watch has no time to notice.
 		w.network.Partition(w.host(0))
 		now := time.Now()
-		v := newWatcher(&m.cfg, now)
+		v := newMonitor(m, now)
 		check := func(after time.Duration) {
 			now = now.Add(after)
-			v.check(m.watchedLinks(), now)
+			v.check(v.duties(true).watched, now)
 			time.Sleep(time.Millisecond) // for the handler of the end of a link
 		}
 		for range 3 {
@@ -194,7 +194,7 @@ func TestStoppedNode(t *testing.T) {
 // TestPatience: with late ticks, a silent peer has up to twice the timeout; when ticks are in time again, it has
 // the timeout alone.
 func TestPatience(t *testing.T) {
-	v := watcher{interval: interval, timeout: timeout}
+	v := monitor{interval: interval, timeout: timeout}
 	inTime := interval + interval/4
 	for _, step := range []struct{ gap, want time.Duration }{
 		{interval, timeout},
@@ -234,12 +234,12 @@ func TestStarvedPeer(t *testing.T) {
 				time.Sleep(10 * delay) // Nothing is in flight.
 				began := time.Now()
 				now := began
-				v := newWatcher(&m.cfg, now)
+				v := newMonitor(m, now)
 				v.processTime = func(*link.Link) (time.Duration, bool) { return min(now.Sub(began), test.runs), true }
-				v.check(m.watchedLinks(), now)
+				v.check(v.duties(true).watched, now)
 				for len(w.notes[0].all()) == 0 && now.Sub(began) < 2*starvedMax*timeout {
 					now = now.Add(interval)
-					v.check(m.watchedLinks(), now)
+					v.check(v.duties(true).watched, now)
 					time.Sleep(time.Millisecond) // for the handler of the end of a link
 				}
 				if got := now.Sub(began); got != test.want {
@@ -257,11 +257,11 @@ func TestLateTicks(t *testing.T) {
 		m := w.meshes[0]
 		w.network.Partition(w.host(0))
 		now := time.Now()
-		v := newWatcher(&m.cfg, now)
+		v := newMonitor(m, now)
 		v.interval = timeout / 1000
 		for range 20 {
 			now = now.Add(timeout / 10)
-			v.check(m.watchedLinks(), now)
+			v.check(v.duties(true).watched, now)
 			time.Sleep(time.Millisecond)
 		}
 		if got := w.notes[0].all(); !slices.Equal(got, []int{1}) {
