@@ -165,7 +165,7 @@ func (a *attachment) detach() bool {
 	if !a.released && !(a.asked && errors.Is(a.broke, transport.ErrPeerClosed)) {
 		err = cmp.Or(a.broke, errEnded)
 	}
-	may := l.common.detached != nil && !l.over.hasHappened && !a.hasLeft
+	may := l.common.detached != nil && !l.over.hasHappened() && !a.hasLeft
 	l.ending.Unlock()
 	if !may {
 		return false
@@ -175,7 +175,7 @@ func (a *attachment) detach() bool {
 	x.grants.detach()
 	l.fast.Store(false)
 	l.ending.Lock()
-	if l.over.hasHappened {
+	if l.over.hasHappened() {
 		l.ending.Unlock()
 		return false
 	}

@@ -56,7 +56,7 @@ func (l *Link) Close(ctx context.Context) (delivered bool) {
 func (l *Link) IsOver() bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	return l.over.hasHappened
+	return l.over.hasHappened()
 }
 
 // sayBye sends our goodbye, on both lanes.
@@ -106,7 +106,7 @@ func (l *Link) CloseIdle() bool {
 func (a *attachment) isIdle() bool {
 	l, x := a.link, a.link.exchange()
 	l.ending.Lock()
-	may := l.common.detached != nil && !a.first.lasts() && !l.over.hasHappened && !x.leaving.Load() && !a.shut && l.settled.hasHappened
+	may := l.common.detached != nil && !a.first.lasts() && !l.over.hasHappened() && !x.leaving.Load() && !a.shut && l.settled.hasHappened()
 	l.ending.Unlock()
 	return may && l.waiters.Load() == 0 && x.grants.some.Load() == 0 && x.claims.some.Load() == 0 &&
 		x.control.isIdle() && x.data.isIdle() && x.bulk.isIdle()
@@ -142,7 +142,7 @@ func (l *Link) disconnect(why error) bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	a := l.attached.Load()
-	may := a != nil && !a.first.lasts() && l.common.detached != nil && !l.over.hasHappened && !a.shut
+	may := a != nil && !a.first.lasts() && l.common.detached != nil && !l.over.hasHappened() && !a.shut
 	if may {
 		a.released, a.broke = a.released || why == nil, cmp.Or(a.broke, why)
 		a.cancel()

@@ -185,26 +185,23 @@ type Link struct {
 	ended     event // the Handler was notified
 }
 
-// An event happens once. Its channel is made when it is needed first.
-type event struct {
-	hasHappened bool
-	channel     chan struct{}
-}
+// An event happens once. Its channel is made when it is needed first, and closed by the event: a pending link is small.
+type event struct{ channel chan struct{} }
 
 // happen closes the channel.
 func (e *event) happen() {
-	if !e.hasHappened && e.channel != nil {
+	if !e.hasHappened() {
+		e.happened()
 		close(e.channel)
 	}
-	e.hasHappened = true
 }
+
+func (e *event) hasHappened() bool { return isClosed(e.channel) }
 
 // happened returns a channel that is closed when the event has happened.
 func (e *event) happened() <-chan struct{} {
 	if e.channel == nil {
-		if e.channel = make(chan struct{}); e.hasHappened {
-			close(e.channel)
-		}
+		e.channel = make(chan struct{})
 	}
 	return e.channel
 }
@@ -258,7 +255,7 @@ func (l *Link) stopLocked() {
 func (l *Link) Fail(err error) {
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.failure == nil && !l.over.hasHappened {
+	if l.failure == nil && !l.over.hasHappened() {
 		l.failure = err
 	}
 	l.stopLocked()

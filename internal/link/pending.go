@@ -70,7 +70,7 @@ func (a *attachment) begin(accepts bool) (err error) {
 	l, x := a.link, a.link.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.over.hasHappened {
+	if l.over.hasHappened() {
 		return errEnded
 	}
 	if a.claim, err = x.session.Begin(accepts, l.common.numbers.Add(1)); err == nil && accepts {
@@ -196,7 +196,7 @@ func (l *Link) hasEnded(theirs *wire.Resume) bool {
 	x := l.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	return l.over.hasHappened || x.session.IsForEarlier(theirs)
+	return l.over.hasHappened() || x.session.IsForEarlier(theirs)
 }
 
 // awaitEndOf waits until the peer closes a connection, as it does when it has read the last answer, for deadline.Linger at most.
@@ -283,11 +283,11 @@ func (a *attachment) bind(ctx context.Context, control transport.Sender, pipe tr
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	l.exchange().binding = nil
-	if err == nil && l.over.hasHappened {
+	if err == nil && l.over.hasHappened() {
 		err = errEnded
 	}
 	if err != nil {
-		if l.exchange().session.Unbind(); l.over.hasHappened {
+		if l.exchange().session.Unbind(); l.over.hasHappened() {
 			l.stopLocked()
 		}
 		return err
@@ -316,7 +316,7 @@ func (a *attachment) beginBind() error {
 	l, x := a.link, a.link.exchange()
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if l.over.hasHappened {
+	if l.over.hasHappened() {
 		return errEnded
 	}
 	err := x.session.Bind(a.claim)
@@ -337,7 +337,7 @@ func (l *Link) FailPending(err error) bool {
 // failPendingLocked is FailPending.
 func (l *Link) failPendingLocked(err error) bool {
 	switch {
-	case l.isRunningLocked() || l.over.hasHappened:
+	case l.isRunningLocked() || l.over.hasHappened():
 		return false
 	case l.answering != nil:
 		l.exchange().unanswered = err
