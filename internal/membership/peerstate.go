@@ -7,7 +7,7 @@ import "fmt"
 // The states call for different actions: a peer that has left ends a communicator only if a
 // collective on it needs the peer. A failed peer ends every communicator that contains it. So
 // does a doubted peer, which others report as failed, but it keeps its link, since it may be in
-// the next view. [PeerState.Next] is the table of all transitions.
+// the next view. [PeerState.Next] is the table of its transitions, a part of that of [Peer.Next].
 type PeerState uint8
 
 const (

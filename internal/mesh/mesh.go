@@ -5,9 +5,9 @@
 // each node. A node that loses a link notifies all others, so that the failure of a node ends
 // the operations that wait for it on every rank.
 //
-// Every change takes one pass: the mesh alone learns of the end of a link, of a report or of a
-// view, decides under its lock ([membership.PeerState.Next]), and then carries the decision out
-// without the lock, with one call of [engine.Engine.PeerChanged].
+// Everything that happens to a peer is an event in the queue of one goroutine, the loop, which decides by a table ([membership.Peer.Next]). A second
+// goroutine carries the effects out in the order of the decisions, with one call of [engine.Engine.PeerChanged] for each. Dials and other waits have
+// goroutines of their own, which report back by events.
 //
 // With Config.OnDemand a node dials only the peers that it watches, and the others when a frame needs them; the dialed node counts a
 // link as established when the other side has begun to use it, so an abandoned connection has no effect. A node
@@ -20,8 +20,7 @@
 // the newest view, the adopted one and the one before; if no view has a route, over the links of all, and at last at random. A node
 // that leaves says goodbye over its relays before the seed learns of it, and relays until the others reach each other without it.
 //
-// Adopt is one pass like a failure: it waits for the links to new nodes, replaces the view, decides on every peer in one critical section,
-// and carries all decisions out together. A link that leaves the mesh is ended before the engine releases its state.
+// Adopt waits for the links to new nodes. Then one event replaces the view, with decisions on every peer, which are carried out together. A link that leaves the mesh is ended before the engine releases its state.
 package mesh
 
 import (
