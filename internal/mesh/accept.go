@@ -102,7 +102,7 @@ func (a *acceptor) acceptAlone(r *route) {
 //
 // If this node leaves, and closes and refuses a direct connection of a peer, of a neighbor that dials again as well, it tells the seed that it
 // leaves. No relay has carried its goodbye to a new neighbor, which will report this node as lost: the seed would have to remove one of two
-// living nodes. A connection that this node accepted before it closed, and that beginProposal refuses, causes no report: the peer dials again.
+// living nodes. A connection that this node accepted before it closed, and that the negotiation refuses, causes no report: the peer dials again.
 func (a *acceptor) acceptAgain(r *route, c *caller) {
 	if c.reportLeaving != nil && !r.path.Relay && !r.path.Bulk {
 		a.wg.Go(c.reportLeaving)
@@ -190,26 +190,4 @@ func (m *Mesh) caller(id membership.NodeID) (c caller) {
 		c.reportLeaving = m.reportLeaving
 	}
 	return c
-}
-
-// connectAccepted makes a link of an accepted connection beside other work. If the peer closes the connection before it begins a link, it has
-// not failed.
-func (m *Mesh) connectAccepted(r *route, slot int, bulk *Path) {
-	count := func(n int) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if p := &m.peers[slot]; p.node.ID == r.peer {
-			p.accepting += n
-			m.changed.Send()
-		}
-	}
-	count(1)
-	m.wg.Go(func() {
-		defer count(-1)
-		defer m.acceptor.take(r)
-		err := m.connect(m.run, r, slot, r.peer, bulk, func(ctx context.Context) (transport.Conn, error) { return m.acceptor.takeSecond(ctx, r, bulk) })
-		if err != nil {
-			m.log.Debug("no link was made of a connection", m.note(slot), "path", r.path.name(), "err", err)
-		}
-	})
 }

@@ -115,9 +115,7 @@ func TestCloseAwaitsProposals(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		w.form()
 		m, r := w.meshes[0], new(route)
-		m.mu.Lock()
-		m.peers[1].proposal = r
-		m.mu.Unlock()
+		m.loop.ask(func() { m.peers[1].proposal = r })
 		waited := make(chan struct{})
 		go func() {
 			defer close(waited)
@@ -130,7 +128,7 @@ func TestCloseAwaitsProposals(t *testing.T) {
 		default:
 		}
 		began := time.Now()
-		m.endProposal(r, 1, m.peer(1).link, false)
+		m.proposals.end(r, 1, m.peer(1).link, false)
 		<-waited
 		if took := time.Since(began); took > 0 {
 			t.Errorf("Close waited for %v after the end of the proposal", took)

@@ -93,7 +93,7 @@ func TestConnectionOfAnEarlierNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.cut(0, 2)
-		if err := w.meshes[0].connect(w.Context(), r, 2, d.node.ID, nil, nil); !errors.Is(err, errNotPending) {
+		if err := w.meshes[0].proposals.connect(w.Context(), r, 2, d.node.ID, nil, nil); !errors.Is(err, errNotPending) {
 			t.Errorf("got %v, want %v", err, errNotPending)
 		}
 		select {
@@ -179,9 +179,7 @@ func TestForgetWhileLinkEnds(t *testing.T) {
 			<-ended
 			w.awaitFree(m, slot)
 			m.Expect([]membership.Node{candidate})
-			m.mu.Lock()
-			m.peers[slot].link = l
-			m.mu.Unlock()
+			m.loop.ask(func() { m.peers[slot].link = l })
 		}
 		w.wantNoFailures()
 	})
@@ -234,7 +232,7 @@ func TestReusedSlot(t *testing.T) {
 		if got := m.peer(slot).node; got.ID != other.ID {
 			t.Fatalf("slot %d has node %v, want %v", slot, got.ID, other.ID)
 		}
-		if err := m.beginProposal(t.Context(), r, slot, l); !errors.Is(err, link.ErrConnected) {
+		if err := m.proposals.begin(w.Context(), r, slot, l, nil); !errors.Is(err, link.ErrConnected) {
 			t.Error("the link is used for another node")
 		}
 	})

@@ -117,7 +117,7 @@ func (m *Mesh) linkSelf(ctx context.Context) error {
 func (m *Mesh) dial(ctx context.Context, slot int, limit *dialLimit, timeout time.Duration) error {
 	p := m.peer(slot)
 	return m.dialer.dial(ctx, &p, limit, timeout, func(ctx context.Context, r *route) error {
-		return m.connect(ctx, r, slot, p.node.ID, r.bulk, nil)
+		return m.proposals.connect(ctx, r, slot, p.node.ID, r.bulk, nil)
 	})
 }
 

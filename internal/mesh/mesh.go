@@ -118,6 +118,7 @@ type Mesh struct {
 	reach     *Reach
 	dialer    *dialer
 	acceptor  *acceptor
+	proposals proposals
 	formation *formation
 	graph     membership.WatchGraph // of the views
 	engine    *engine.Engine
@@ -204,7 +205,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 		cfg: cfg, self: self, reach: newReach(&cfg), log: cfg.Log, view: cfg.View,
 		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
 	}
-	m.dialer = newDialer(&cfg, m.reach)
+	m.dialer, m.proposals = newDialer(&cfg, m.reach), proposals{m}
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.hasRelay(), Log: cfg.Log})
 	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, m.linkNeeded)
 	m.peers, m.slots = make([]peer, 0, cfg.View.Size()), make(map[membership.NodeID]int, cfg.View.Size())
@@ -218,7 +219,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m.logTopology(slog.LevelWarn, m.formation.world)
 	m.run, m.stop = context.WithCancel(context.Background())
 	m.acceptor = &acceptor{
-		reach: m.reach, common: m.common, log: m.log, run: m.run, wg: &m.wg, answerTimeout: cfg.answerTimeout(), caller: m.caller, connect: m.connectAccepted,
+		reach: m.reach, common: m.common, log: m.log, run: m.run, wg: &m.wg, answerTimeout: cfg.answerTimeout(), caller: m.caller, connect: m.proposals.accept,
 		conns: newConnSet[acceptedKey](), seconds: newConnSet[membership.NodeID](),
 	}
 	m.loop.begin(&m.mu)

@@ -95,6 +95,9 @@ type route struct {
 	unproposed *time.Timer
 }
 
+// isOwn reports whether this node has dialed.
+func (r *route) isOwn() bool { return r.peer == membership.NodeID{} }
+
 // isRelayed reports whether a route goes through relays. The route may be nil.
 func (r *route) isRelayed() bool { return r != nil && r.path != nil && r.path.Relay }
 

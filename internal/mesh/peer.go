@@ -1,40 +1,29 @@
 package mesh
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/mesh/blame"
-	"github.com/nexar-go/nexar/internal/wire"
-	"github.com/nexar-go/nexar/transport"
 )
 
 // A peer is the content of a slot. Mesh.mu guards it. A node of a large world has one for each other node, so it is small.
 type peer struct {
-	node      *membership.Node // of the adopted view, if it is in that; not nil
-	rank      int              // the latest; -1 before the first view with the node
-	link      *link.Link       // nil if the node is no longer in the world
-	route     *route           // of link
-	accepting int              // accepted connections that may become the link
+	node  *membership.Node // of the adopted view, if it is in that; not nil
+	rank  int              // the latest; -1 before the first view with the node
+	link  *link.Link       // nil if the node is no longer in the world
+	route *route           // of link
 
 	membership.Peer
+	negotiation
 	relaying bool // the relay uses the link
 
-	broken     error         // why the last connection of the pending link ended; nil if it has not, or is replaced
-	failed     []pathFailure // of connections between hosts that broke, the latest one of each path and host; does not change in place
-	fruitless  int           // connections in a row that have delivered nothing of what waited
-	declined   int           // proposals of the peer since the link broke
-	stuckSince time.Time     // the first of them has ended
-	proposal   *route        // a connection that is being negotiated for the pending link, or nil
-	report     error         // the first report of another node since the peer was linked
-	reason     *blame.Reason // the last error that the peer has told, or nil
-	loss       *LossError    // the last loss of the peer, or nil
+	broken error         // why the last connection of the pending link ended; nil if it has not, or is replaced
+	report error         // the first report of another node since the peer was linked
+	reason *blame.Reason // the last error that the peer has told, or nil
+	loss   *LossError    // the last loss of the peer, or nil
 
 	// processEnded reports whether the process of the peer has ended. It is nil until link
 	// has ended.
@@ -43,88 +32,6 @@ type peer struct {
 
 func newPeer(n *membership.Node, rank int) peer {
 	return peer{node: n, rank: rank}
-}
-
-// noteFailure notes that the connection of a route, which may be nil, has broken.
-func (p *peer) noteFailure(r *route, err error) {
-	if r != nil && r.path != nil && !r.path.isLocal() && !r.path.Relay && !errors.Is(err, transport.ErrPeerClosed) {
-		f := pathFailure{r.path, r.conn.RemoteAddr(), err}
-		if r.bulk != nil && link.IsOfBulk(err) {
-			f.path = r.bulk
-		}
-		p.failed = append(slices.DeleteFunc(slices.Clone(p.failed), func(g pathFailure) bool { return g.path == f.path && g.host() == f.host() }), f)
-		p.failed = p.failed[max(0, len(p.failed)-failedMax):]
-	}
-}
-
-// failures returns how recently a path has failed, at one of the addresses: the larger the later. It is 0 if it has not.
-func (p *peer) failures(path *Path, addrs ...string) int {
-	for i, f := range slices.Backward(p.failed) {
-		if f.path == path && slices.ContainsFunc(addrs, func(a string) bool { return hostOf(a) == f.host() }) {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// failedMax bounds the failures that are remembered: a peer may dial from any number of addresses.
-const failedMax = 8
-
-// fruitlessMax is the number of connections in a row that deliver nothing after which a link uses another address, and no second connection for
-// bulk: the network may drop long packets alone, and pass handshakes and heartbeats.
-const fruitlessMax = 2
-
-// declinedMax bounds the proposals of the peer that a node declines for another path. The peer waits redialFirst before its second dial
-// and twice that before the third, so this node has some tenths of a second for its own.
-const declinedMax = 3
-
-// isFruitless reports whether the last fruitlessMax connections have delivered nothing.
-func (p *peer) isFruitless() bool { return p.fruitless >= fruitlessMax }
-
-// declines reports whether this node declines a proposal of the peer: the last connections have delivered nothing, and the proposal is for the path
-// that failed last, or may use it for bulk. After declinedMax proposals it accepts one, since the peer may reach this node over that path alone.
-func (m *Mesh) declines(slot int, r *route, bulk *Path) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := &m.peers[slot]
-	last := max(p.failures(r.path, r.conn.RemoteAddr()), p.failures(bulk, r.conn.RemoteAddr()))
-	if n := len(p.failed); n == 0 || !p.isFruitless() || last < n || p.declined == declinedMax {
-		return false
-	}
-	p.declined++
-	return true
-}
-
-// noteDelivery notes what the connection before that of a route has delivered. The error ends the link: for limit, no connection has delivered anything.
-func (p *peer) noteDelivery(r *route, d link.Delivery, limit time.Duration) error {
-	switch {
-	case d.Stuck == 0 || r.isRelayed():
-		p.fruitless = 0
-		return nil
-	case p.fruitless == 0:
-		p.stuckSince = time.Now()
-	}
-	p.fruitless++
-	still, over := time.Since(p.stuckSince), r.path
-	if !p.isFruitless() || limit <= 0 || still < limit {
-		return nil
-	}
-	if d.Lane != wire.Control && r.bulk != nil {
-		over = r.bulk
-	}
-	return fmt.Errorf("%w: %d connections in a row, the last one over %s to %s, have delivered none of %d bytes for %v, although the node accepts connections; "+
-		"the network may drop long packets: compare the MTU of both hosts with that of the network between them",
-		transport.ErrPeerGone, p.fruitless, over.name(), r.conn.RemoteAddr(), d.Stuck, still.Round(time.Millisecond))
-}
-
-// explain makes the last failure of another path the reason for a route.
-func (p *peer) explain(r *route) {
-	for _, f := range slices.Backward(p.failed) {
-		if f.path != r.path && f.path != r.bulk {
-			r.why = f.why()
-			return
-		}
-	}
 }
 
 // unreachable returns the error for a peer without a link.
@@ -190,49 +97,53 @@ func (m *Mesh) linksLocked(selects func(p *peer) bool) (links []*link.Link) {
 // next one. They do not count as failed if they never connect, connect again, or lose their
 // link to this node.
 func (m *Mesh) Expect(nodes []membership.Node) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, n := range nodes {
-		if _, in := m.view.Rank(n.ID); in {
-			continue
+	m.loop.ask(func() {
+		for _, n := range nodes {
+			m.expectLocked(&n)
 		}
-		slot, known := m.slotOfLocked(n.ID)
-		if !known {
-			slot = m.addPeerLocked(&n, -1)
-		}
-		p := &m.peers[slot]
-		if p.link == nil || p.State.IsGone() { // It joins again.
-			m.dropLinkLocked(slot)
-			m.addPendingLocked(slot)
-		}
-		p.report = nil
-		p.Peer, _ = p.Next(membership.Expected, 0)
+	})
+}
+
+func (m *Mesh) expectLocked(n *membership.Node) {
+	if _, in := m.view.Rank(n.ID); in {
+		return
 	}
+	slot, known := m.slotOfLocked(n.ID)
+	if !known {
+		slot = m.addPeerLocked(n, -1)
+	}
+	p := &m.peers[slot]
+	if p.link == nil || p.State.IsGone() { // It joins again.
+		m.dropLinkLocked(slot)
+		m.addPendingLocked(slot)
+	}
+	p.report = nil
+	p.Peer, _ = p.Next(membership.Expected, 0)
 }
 
 // Forget undoes Expect for a node that does not join: it ends the link to the node and frees its
 // slot, so that nodes that never join take no memory. It ignores a node that has been in a view.
 func (m *Mesh) Forget(id membership.NodeID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	slot, known := m.slotOfLocked(id)
-	if !known || m.peers[slot].State.IsMember() || m.peers[slot].rank >= 0 {
-		return
-	}
-	l := m.peers[slot].link
-	m.peers[slot] = peer{node: new(membership.Node)} // From now on the end of l is ignored.
-	delete(m.slots, id)
-	switch {
-	case l == nil, !l.IsUsed():
-		m.free = append(m.free, slot)
-	case !m.closing:
-		m.wg.Go(func() {
-			m.discard(l)
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			m.free = append(m.free, slot) // No frame refers to the slot now.
-		})
-	}
+	m.loop.ask(func() {
+		slot, known := m.slotOfLocked(id)
+		if !known || m.peers[slot].State.IsMember() || m.peers[slot].rank >= 0 {
+			return
+		}
+		l := m.peers[slot].link
+		m.peers[slot].link = nil
+		m.proposals.nextLocked(slot)
+		m.peers[slot] = peer{node: new(membership.Node)} // From now on the end of l is ignored.
+		delete(m.slots, id)
+		switch {
+		case l == nil, !l.IsUsed():
+			m.free = append(m.free, slot)
+		case !m.closing:
+			m.wg.Go(func() {
+				m.discard(l)
+				m.loop.ask(func() { m.free = append(m.free, slot) }) // No frame refers to the slot now.
+			})
+		}
+	})
 }
 
 // dropLinkLocked removes the link of a peer that is no longer in the world from its slot and
@@ -252,6 +163,7 @@ func (m *Mesh) takeLinkLocked(slot int) *link.Link {
 		return nil
 	}
 	p.link, p.route, p.relaying = nil, nil, false
+	m.proposals.nextLocked(slot)
 	m.noteEndLocked(l)
 	if m.closing {
 		return nil

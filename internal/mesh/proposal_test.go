@@ -165,17 +165,15 @@ func TestDelayOfTwoProposals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onDemand(t, func(w *world) {
 				m, l, second := w.meshes[4], w.linkOf(4, slot), test.second
-				end := func() { m.endProposal(&second, slot, l, false) }
+				end := func() { m.proposals.end(&second, slot, l, false) }
 				second.giveUp = func(error) { end() }
 				replace := func() {
-					m.mu.Lock()
-					defer m.mu.Unlock()
-					m.peers[slot].proposal = &second
-					m.changed.Send()
+					m.loop.ask(func() {
+						m.peers[slot].proposal = &second
+						m.proposals.nextLocked(slot)
+					})
 				}
-				m.mu.Lock()
-				m.peers[slot].proposal = &route{giveUp: func(error) { replace() }}
-				m.mu.Unlock()
+				m.loop.ask(func() { m.peers[slot].proposal = &route{giveUp: func(error) { replace() }} })
 				if test.first < unansweredMax {
 					time.AfterFunc(test.first, replace)
 				}
@@ -183,13 +181,13 @@ func TestDelayOfTwoProposals(t *testing.T) {
 				ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 				defer cancel()
 				began, r := time.Now(), &route{peer: idOf(slot), conn: testConns(w, 1)[0]}
-				if err := m.beginProposal(ctx, r, slot, l); err != nil {
+				if err := m.proposals.begin(ctx, r, slot, l, nil); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took != test.want {
 					t.Errorf("the proposal has waited for %v, want %v", took, test.want)
 				}
-				m.endProposal(r, slot, l, false)
+				m.proposals.end(r, slot, l, false)
 			})
 		})
 	}

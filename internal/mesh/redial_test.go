@@ -428,7 +428,7 @@ func TestLateEndOfProposal(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := m.peer(1).route
-		m.endProposal(&route{conn: broken}, 1, l, true)
+		m.proposals.end(&route{conn: broken}, 1, l, true)
 		if m.peer(1).route != before {
 			t.Error("the route is that of a connection that the link does not use")
 		}
