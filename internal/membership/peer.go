@@ -137,8 +137,8 @@ func (p Peer) Next(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 			p.Departure = Stopped
 		}
 	}
-	more := PeerEffects(0)
-	if p.State, more = p.State.Next(e); effects.Has(TellGone) && !f.Has(SelfLeaves|HasRelays) && !more.Has(ReportLeft) {
+	state, more := p.State.Next(e)
+	if p.State = state; effects.Has(TellGone) && !f.Has(SelfLeaves|HasRelays) && !more.Has(ReportLeft) {
 		effects &^= TellGone // It is no news.
 	}
 	if more.Has(Relink) {

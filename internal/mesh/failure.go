@@ -216,8 +216,9 @@ func (m *Mesh) nextLocked(slot int, kind membership.PeerEvent, more membership.P
 	p := &m.peers[slot]
 	more |= membership.IsNeighbor.If(m.reach.isNear(p.node.ID)) | membership.HasRelays.If(m.cfg.Relay != nil) |
 		membership.SelfLeaves.If(m.closing) | membership.SelfOut.If(m.out)
-	before, effects := p.Peer, membership.PeerEffects(0)
-	if p.Peer, effects = before.Next(kind, more); p.Peer != before {
+	next, effects := p.Next(kind, more)
+	if next != p.Peer {
+		p.Peer = next
 		m.changed.Send()
 	}
 	return effects

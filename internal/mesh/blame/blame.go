@@ -134,7 +134,8 @@ func (p *Peer) orOthers(err error, others []Suspect) Cause {
 		if p.Reason == nil {
 			err = p.noReason()
 		}
-		c.Suspects = append(others, p.suspect(err))
+		others = append(others, p.suspect(err))
+		c.Suspects = others
 		slices.SortFunc(c.Suspects, func(a, b Suspect) int { return cmp.Compare(a.rank, b.rank) })
 	}
 	return c
