@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -35,7 +34,7 @@ type LossError struct {
 
 	asked map[membership.NodeID]*link.Link // the other peers with a link
 	// outlived has the asked nodes that have outlived the peer: they have answered or, in a large world, reported the loss to this node.
-	// Mesh.mu guards it. all is closed when all have reported; it is nil in a small world.
+	// The loop of the mesh changes it. all is closed when all have reported; it is nil in a small world.
 	outlived map[membership.NodeID]bool
 	all      chan struct{}
 }
@@ -89,7 +88,7 @@ func (m *Mesh) explainLocked(slot int, err error) error {
 	if m.view.Size() > reportsFrom && len(e.asked) > 0 {
 		e.all = make(chan struct{})
 	}
-	m.wg.Go(func() { e.find(m.run, &m.mu, m.knownLocked) })
+	m.wg.Go(func() { e.find(m.run, m.loop.ask, m.knownLocked) })
 	return e
 }
 
@@ -105,7 +104,7 @@ func (e *LossError) noteOutlivedLocked(peer membership.NodeID) {
 
 // find determines the cause. A peer that answers a ping has outlived the lost one. In a large world, where every node tells its
 // peers of a loss, only the peers that have not reported it within reportsMax are pinged.
-func (e *LossError) find(run context.Context, mu *sync.Mutex, knownLocked func(e *LossError) *blame.Peers) {
+func (e *LossError) find(run context.Context, ask func(decide func()), knownLocked func(e *LossError) *blame.Peers) {
 	defer close(e.known)
 	ctx, cancel := context.WithTimeout(run, confirmMax)
 	defer cancel()
@@ -118,27 +117,27 @@ func (e *LossError) find(run context.Context, mu *sync.Mutex, knownLocked func(e
 		}
 	}
 	pongs := make(map[*link.Link]<-chan struct{}, len(e.asked))
-	mu.Lock()
-	for id, l := range e.asked {
-		if !e.outlived[id] {
-			pongs[l] = nil
+	ask(func() {
+		for id, l := range e.asked {
+			if !e.outlived[id] {
+				pongs[l] = nil
+			}
 		}
-	}
-	mu.Unlock()
+	})
 	for l := range pongs {
 		pongs[l] = l.ConfirmedPing()
 	}
 	awaitConfirmed(ctx, pongs)
-	mu.Lock()
-	defer mu.Unlock()
-	for id, l := range e.asked {
-		select {
-		case <-pongs[l]:
-			e.outlived[id] = true
-		default:
+	ask(func() { // after the reasons that have arrived
+		for id, l := range e.asked {
+			select {
+			case <-pongs[l]:
+				e.outlived[id] = true
+			default:
+			}
 		}
-	}
-	e.cause = knownLocked(e).Find(e.id, e.err)
+		e.cause = knownLocked(e).Find(e.id, e.err)
+	})
 }
 
 // knownLocked returns what this node knows of the peers when it looks for the cause of a loss.

@@ -26,11 +26,11 @@ func (m *Mesh) Leave(ctx context.Context, report func()) (unread []Unread, err e
 		report = func() {}
 	}
 	report = onceFunc(report)
-	m.mu.Lock()
-	if m.reportLeaving == nil {
-		m.reportLeaving = report
-	}
-	m.mu.Unlock()
+	m.loop.ask(func() {
+		if m.reportLeaving == nil {
+			m.reportLeaving = report
+		}
+	})
 	var mu sync.Mutex
 	var slots []int
 	err = m.end(ctx, report, func(ctx context.Context, l *link.Link) {
@@ -93,10 +93,8 @@ func (m *Mesh) Fail(reason string) error {
 // of paths. sayGoodbye ends the links to peers that expect a goodbye. Before the first goodbye,
 // end waits until pending links with frames have connections or ctx ends.
 func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.Context, *link.Link), paths []Path) error {
-	m.mu.Lock()
-	first := !m.closing
-	m.closing = true
-	m.mu.Unlock()
+	first := false
+	m.loop.ask(func() { first, m.closing = !m.closing, true })
 	if !first {
 		<-m.closed
 		return m.closeErr

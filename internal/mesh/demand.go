@@ -174,15 +174,13 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 // node, the goodbye arrives there, after everything else that the node has sent. The node may have
 // accepted a proposal of this node that still waits for the answer: then the proposal decides.
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
-	m.loop.post(func() func() { return m.peerGoneLocked(l, f) })
-}
-
-func (m *Mesh) peerGoneLocked(l *link.Link, f wire.Gone) (effects func()) {
-	slot, ok := m.slotOfLocked(f.Node)
-	if !ok || slot == m.self || m.peers[l.Peer].link != l && !m.closing {
-		return nil
-	}
-	return m.decideOnLocked(event{slot: slot, id: f.Node, kind: membership.ReportedGone, from: l})
+	m.loop.post(func() (effects func()) {
+		slot, ok := m.slotOfLocked(f.Node)
+		if !ok || slot == m.self || m.peers[l.Peer].link != l && !m.closing {
+			return nil
+		}
+		return m.decideOnLocked(event{slot: slot, id: f.Node, kind: membership.ReportedGone, from: l})
+	})
 }
 
 // awaitProposal waits after the report that a node has left, or leaves, until no connection is being negotiated with it. If its link has none then,

@@ -101,10 +101,8 @@ func (m *Mesh) linkSelf(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("mesh: link to itself: %w", err)
 	}
-	m.mu.Lock()
-	l, loop := m.peers[m.self].link, m.common.NewPending(m.self)
-	m.back = loop
-	m.mu.Unlock()
+	l, loop := m.peer(m.self).link, m.common.NewPending(m.self)
+	m.loop.ask(func() { m.back = loop })
 	accepted := make(chan error, 1)
 	go func() { accepted <- loop.Accept(ctx, in, link.Config{}, func() error { return nil }) }()
 	if err = l.Connect(ctx, out, link.Config{}); err != nil {
@@ -163,17 +161,16 @@ func (m *Mesh) expectJoining() {
 // Formed tells the mesh that all nodes have made their links, and begins to watch. The error names a node without a link. Without
 // Config.OnDemand, nodes behind this one that have not dialed it are dialed, on other goroutines.
 func (m *Mesh) Formed() error {
-	m.mu.Lock()
-	m.formed = m.findLocked(m.formation.isMissing) < 0
-	formed := m.formed
-	if formed && !m.cfg.OnDemand {
+	formed := false
+	m.loop.ask(func() {
+		formed = m.findLocked(m.formation.isMissing) < 0
 		for slot := range m.peers {
-			if p := &m.peers[slot]; p.isPending() {
+			if p := &m.peers[slot]; formed && !m.cfg.OnDemand && p.isPending() {
 				p.link.Need(link.Joining)
 			}
 		}
-	}
-	m.mu.Unlock()
+		m.formed = formed
+	})
 	if !formed {
 		return m.missingLink(transport.ErrPeerGone)
 	}

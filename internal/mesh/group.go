@@ -176,13 +176,13 @@ func (m *Mesh) links(v membership.View) ([]*link.Link, error) {
 // this node: their processes have ended, or they have said goodbye. After the loss of a link alone
 // a node may still access the memory: its process may be suspended.
 func (m *Mesh) detached() (slots []int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for slot := range m.peers {
-		if p := &m.peers[slot]; p.processEnded != nil && p.processEnded() {
-			p.processEnded = hasLeft // It stays true.
-			slots = append(slots, slot)
+	m.loop.ask(func() {
+		for slot := range m.peers {
+			if p := &m.peers[slot]; p.processEnded != nil && p.processEnded() {
+				p.processEnded = hasLeft // It stays true.
+				slots = append(slots, slot)
+			}
 		}
-	}
+	})
 	return slots
 }

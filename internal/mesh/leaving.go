@@ -34,20 +34,18 @@ func (m *Mesh) relayingLocked(except *link.Link) []*link.Link {
 // peerLeaving handles the report that a node leaves and only relays from now on, and passes it on. This node will get no frame of it, so
 // an operation that waits for one ends. A link that has a connection gets the goodbye of the node instead.
 func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
-	m.loop.post(func() func() { return m.peerLeavingLocked(l, f) })
-}
-
-func (m *Mesh) peerLeavingLocked(l *link.Link, f wire.Leaving) (effects func()) {
-	slot, ok := m.slotOfLocked(f.Node)
-	if m.cfg.Relay == nil || !ok || slot == m.self || m.peers[l.Peer].link != l {
-		return nil
-	}
-	before := m.peers[slot].Departure
-	effects = m.decideOnLocked(event{slot: slot, id: f.Node, kind: membership.ReportedLeaving, from: l})
-	if m.peers[slot].Departure != before {
-		m.monitor.hurryLocked() // The seed makes a view without the node.
-	}
-	return effects
+	m.loop.post(func() (effects func()) {
+		slot, ok := m.slotOfLocked(f.Node)
+		if m.cfg.Relay == nil || !ok || slot == m.self || m.peers[l.Peer].link != l {
+			return nil
+		}
+		before := m.peers[slot].Departure
+		effects = m.decideOnLocked(event{slot: slot, id: f.Node, kind: membership.ReportedLeaving, from: l})
+		if m.peers[slot].Departure != before {
+			m.monitor.hurryLocked() // The seed makes a view without the node.
+		}
+		return effects
+	})
 }
 
 // relayForOthers relays frames of others until they reach each other without this node. It ends earlier if nothing was relayed for

@@ -132,11 +132,10 @@ type Mesh struct {
 
 	loop loop
 
-	explaining chan struct{} // full while Explain runs; in tests, fake time passes for calls that wait
+	told chan blame.Reason // the last one that Explain has sent; empty while it runs: in tests, fake time passes for calls that wait
 
 	mu      sync.Mutex
-	told    blame.Reason // the last one that Explain has sent
-	peers   []peer       // by slot
+	peers   []peer // by slot
 	slots   map[membership.NodeID]int
 	free    []int // slots for reuse
 	view    membership.View
@@ -203,8 +202,9 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	cfg.OnDemand = cfg.OnDemand || !cfg.Topology.IsFull()
 	m := &Mesh{
 		cfg: cfg, self: self, reach: newReach(&cfg), log: cfg.Log, view: cfg.View,
-		changed: wake.NewSignal(), closed: make(chan struct{}), explaining: make(chan struct{}, 1),
+		changed: wake.NewSignal(), closed: make(chan struct{}), told: make(chan blame.Reason, 1),
 	}
+	m.told <- blame.Reason{}
 	m.dialer, m.proposals = newDialer(&cfg, m.reach), proposals{m}
 	m.engine = engine.New(engine.Config{EagerMax: cfg.EagerMax, QueryLinkedOnly: !cfg.Topology.IsFull() && !m.reach.hasRelay(), Log: cfg.Log})
 	m.common = link.NewCommon(handler{m.engine, m}, link.Config{Log: m.log, IdleTimer: &m.idle, Detached: m.linkDetached, Disconnects: cfg.Relay != nil}, m.linkNeeded)

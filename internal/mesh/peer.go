@@ -99,26 +99,22 @@ func (m *Mesh) linksLocked(selects func(p *peer) bool) (links []*link.Link) {
 func (m *Mesh) Expect(nodes []membership.Node) {
 	m.loop.ask(func() {
 		for _, n := range nodes {
-			m.expectLocked(&n)
+			if _, in := m.view.Rank(n.ID); in {
+				continue
+			}
+			slot, known := m.slotOfLocked(n.ID)
+			if !known {
+				slot = m.addPeerLocked(&n, -1)
+			}
+			p := &m.peers[slot]
+			if p.link == nil || p.State.IsGone() { // It joins again.
+				m.dropLinkLocked(slot)
+				m.addPendingLocked(slot)
+			}
+			p.report = nil
+			p.Peer, _ = p.Next(membership.Expected, 0)
 		}
 	})
-}
-
-func (m *Mesh) expectLocked(n *membership.Node) {
-	if _, in := m.view.Rank(n.ID); in {
-		return
-	}
-	slot, known := m.slotOfLocked(n.ID)
-	if !known {
-		slot = m.addPeerLocked(n, -1)
-	}
-	p := &m.peers[slot]
-	if p.link == nil || p.State.IsGone() { // It joins again.
-		m.dropLinkLocked(slot)
-		m.addPendingLocked(slot)
-	}
-	p.report = nil
-	p.Peer, _ = p.Next(membership.Expected, 0)
 }
 
 // Forget undoes Expect for a node that does not join: it ends the link to the node and frees its

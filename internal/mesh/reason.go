@@ -17,18 +17,18 @@ import (
 // must know the reason before they lose this node. It does nothing if it has named the same node
 // not long ago. Concurrent calls run one after the other.
 func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
-	m.explaining <- struct{}{}
-	defer func() { <-m.explaining }()
+	told := <-m.told
+	defer func() { m.told <- told }()
 	r := blame.Reason{Cause: cause, Lost: lost, At: time.Now()}
 	m.mu.Lock()
 	if slot, known := m.slotOfLocked(cause); known {
 		r = r.Of(m.peers[slot].reason)
 	}
-	if r.Repeats(&m.told) || m.closing {
+	if r.Repeats(&told) || m.closing {
 		m.mu.Unlock()
 		return
 	}
-	m.told = r
+	told = r
 	links := m.linksLocked(func(p *peer) bool { return p.isLinked() && p.node.ID != r.Cause && !p.State.IsGone() })
 	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), confirmMax)
@@ -53,9 +53,11 @@ func awaitConfirmed(ctx context.Context, confirmed map[*link.Link]<-chan struct{
 
 // peerExplained records the error of a peer.
 func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := &m.peers[l.Peer]; p.link == l {
-		p.reason = &blame.Reason{Cause: f.Node, Lost: f.Lost, Text: text, At: time.Now()}
-	}
+	r := &blame.Reason{Cause: f.Node, Lost: f.Lost, Text: text, At: time.Now()}
+	m.loop.post(func() func() {
+		if p := &m.peers[l.Peer]; p.link == l {
+			p.reason = r
+		}
+		return nil
+	})
 }

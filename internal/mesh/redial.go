@@ -31,45 +31,43 @@ func (cfg *Config) demandTimeout(heartbeats int) time.Duration {
 // connection. A link that broke is dialed again at once. It ends if the peer shares memory with this node, counts as gone, or only has silent paths:
 // their connections end after a silence, or with the process of the peer.
 func (m *Mesh) linkDetached(l *link.Link, memory transport.MemorySharer, purpose link.Purpose, err error) {
-	m.loop.post(func() func() { return m.linkDetachedLocked(l, memory, purpose, err) })
-}
-
-func (m *Mesh) linkDetachedLocked(l *link.Link, memory transport.MemorySharer, purpose link.Purpose, err error) (effects func()) {
-	p := &m.peers[l.Peer]
-	switch {
-	case l.IsOver():
-		return nil
-	case p.link != l || l.Peer == m.self:
-		l.FailPending(cmp.Or(err, errOut))
-		return nil
-	}
-	effects = m.unrelayLocked(l)
-	kind := endOfConn(err)
-	follows := m.nextLocked(l.Peer, kind, membership.SharesMemory.If(memory != nil)|membership.RefusesDials.If(m.reach.hasRefusing(p.node))|
-		membership.HasWork.If(l.IsNeeded())|membership.WasNeeded.If(purpose != link.NoPurpose))
-	switch {
-	case follows.Has(membership.EndLink):
-		if memory != nil && p.processEnded == nil {
-			p.processEnded = memory.PeerEnded()
+	m.loop.post(func() (effects func()) {
+		p := &m.peers[l.Peer]
+		switch {
+		case l.IsOver():
+			return nil
+		case p.link != l || l.Peer == m.self:
+			l.FailPending(cmp.Or(err, errOut))
+			return nil
 		}
-		l.FailPending(err)
+		effects = m.unrelayLocked(l)
+		kind := endOfConn(err)
+		follows := m.nextLocked(l.Peer, kind, membership.SharesMemory.If(memory != nil)|membership.RefusesDials.If(m.reach.hasRefusing(p.node))|
+			membership.HasWork.If(l.IsNeeded())|membership.WasNeeded.If(purpose != link.NoPurpose))
+		switch {
+		case follows.Has(membership.EndLink):
+			if memory != nil && p.processEnded == nil {
+				p.processEnded = memory.PeerEnded()
+			}
+			l.FailPending(err)
+			return effects
+		case kind == membership.ConnReleased: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
+			if p.Conn.IsBroken() {
+				p.broken = errNear
+			}
+			if p.route = nil; !p.isFruitless() { // This side may have closed it to leave the second connection out.
+				p.failed = nil
+			}
+			return effects
+		}
+		p.noteFailure(p.route, err)
+		p.broken, p.route = err, nil
+		m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)
+		if follows.Has(membership.Redial) {
+			l.Need(cmp.Or(purpose, link.Again))
+		}
 		return effects
-	case kind == membership.ConnReleased: // Frames may wait on either side, also if this node leaves, or the peer has adopted a view before it.
-		if p.Conn.IsBroken() {
-			p.broken = errNear
-		}
-		if p.route = nil; !p.isFruitless() { // This side may have closed it to leave the second connection out.
-			p.failed = nil
-		}
-		return effects
-	}
-	p.noteFailure(p.route, err)
-	p.broken, p.route = err, nil
-	m.log.Info("a link to a node broke and is dialed again", describe(p.rank, *p.node), "reason", err)
-	if follows.Has(membership.Redial) {
-		l.Need(cmp.Or(purpose, link.Again))
-	}
-	return effects
+	})
 }
 
 // endOfConn returns the event for the end of a connection. err is nil if both sides have closed it.

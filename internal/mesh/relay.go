@@ -77,13 +77,10 @@ func (m *Mesh) awaitGoodbye(l *link.Link, e event) {
 	m.loop.post(func() func() { return m.decideOnLocked(e) })
 }
 
-// attach lets the relay use a link. It blocks until the link is that of its peer, or has ended.
+// attach lets the relay use a link, unless another one has replaced it.
 func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
-	id, ok := m.awaitCurrent(l)
-	if ok {
-		ok = m.cfg.Relay.endpoint.Attach(id, s, r, func(err error) { m.relayViolated(l, err) }) == nil
-	}
-	if !ok {
+	p := m.peer(l.Peer)
+	if p.link != l || l.IsOver() || m.cfg.Relay.endpoint.Attach(p.node.ID, s, r, func(err error) { m.relayViolated(l, err) }) != nil {
 		s.Close()
 		r.Close()
 		return
@@ -93,33 +90,9 @@ func (m *Mesh) attach(l *link.Link, s transport.Sender, r transport.Receiver) {
 
 // relayViolated ends the link to a neighbor that has violated the protocol of relays.
 func (m *Mesh) relayViolated(l *link.Link, err error) {
-	m.mu.Lock()
-	p := &m.peers[l.Peer]
-	from, rank := p.node.ID, p.rank
-	m.mu.Unlock()
+	p := m.peer(l.Peer)
 	m.log.Error("a neighbor has violated the protocol of relays", m.note(l.Peer), "err", err)
-	l.Fail(fmt.Errorf("mesh: rank %d (node %v): %w", rank, from, err))
-}
-
-// awaitCurrent waits until a link is in the slot of its peer, and returns the peer. ok is false if the link has
-// ended before, or the Mesh.
-func (m *Mesh) awaitCurrent(l *link.Link) (id membership.NodeID, ok bool) {
-	for {
-		m.mu.Lock()
-		p, changed := &m.peers[l.Peer], m.changed.Next()
-		id, ok = p.node.ID, p.link == l
-		m.mu.Unlock()
-		if ok {
-			return id, !l.IsOver()
-		}
-		select {
-		case <-changed:
-		case <-l.Done():
-			return id, false
-		case <-m.run.Done():
-			return id, false
-		}
-	}
+	l.Fail(fmt.Errorf("mesh: rank %d (node %v): %w", p.rank, p.node.ID, err))
 }
 
 // setRelayingLocked notes whether the relay can use the link of a peer. If that is news, it returns the function that computes the routes again.
@@ -157,16 +130,16 @@ func (m *Mesh) hasEndedLocked(slot int, id membership.NodeID) bool {
 // updateNear adds the neighbors in the newest view to those of the adopted one, and computes the routes again if the view is
 // news: relays heal the paths of the adopted view without waiting for the program.
 func (m *Mesh) updateNear() {
-	newest := m.reach.newest()
-	m.mu.Lock()
-	near := m.reach.neighborsIn(m.relayViewLocked())
-	isNews := newest.Epoch > m.view.Epoch && newest.Epoch > m.routed
-	if newest.Epoch > m.view.Epoch {
-		maps.Copy(near, m.reach.neighborsIn(newest))
-		m.reach.setNear(near)
-	}
-	m.routed = max(m.routed, newest.Epoch)
-	m.mu.Unlock()
+	newest, isNews := m.reach.newest(), false
+	m.loop.ask(func() {
+		if newest.Epoch > m.view.Epoch {
+			near := m.reach.neighborsIn(m.relayViewLocked())
+			maps.Copy(near, m.reach.neighborsIn(newest))
+			m.reach.setNear(near)
+			isNews = newest.Epoch > m.routed
+		}
+		m.routed = max(m.routed, newest.Epoch)
+	})
 	if isNews {
 		m.reroute()
 	}

@@ -23,15 +23,12 @@ func (m *Mesh) SendView(to membership.NodeID, message []byte) bool {
 // peerSentView passes a message of a peer about views on, and ends the link if it is forged or
 // malformed.
 func (m *Mesh) peerSentView(l *link.Link, message []byte) {
-	m.mu.Lock()
-	p := &m.peers[l.Peer]
-	from, rank, isCurrent := p.node.ID, p.rank, p.link == l
-	m.mu.Unlock()
-	if !isCurrent || m.cfg.HandleView == nil {
+	p := m.peer(l.Peer)
+	if p.link != l || m.cfg.HandleView == nil {
 		return
 	}
-	if err := m.cfg.HandleView(from, message); err != nil {
+	if err := m.cfg.HandleView(p.node.ID, message); err != nil {
 		m.log.Error("a node has sent a forged or malformed view", m.note(l.Peer), "err", err)
-		l.Fail(fmt.Errorf("mesh: protocol error: rank %d (node %v) has sent a %w", rank, from, err))
+		l.Fail(fmt.Errorf("mesh: protocol error: rank %d (node %v) has sent a %w", p.rank, p.node.ID, err))
 	}
 }
