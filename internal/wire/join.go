@@ -23,7 +23,7 @@ const (
 
 // A JoinMessage is one of the messages between a node and a seed, between seeds, or about views
 // between nodes: [JoinHello], [JoinAnswer], [JoinRefusal] and so on.
-type JoinMessage interface{ joinMessage() }
+type JoinMessage any
 
 // joinMessages has an empty message of every type, at the index of the type.
 var joinMessages = [...]JoinMessage{
@@ -124,5 +124,5 @@ func parseJoin(t byte, p []byte) (JoinMessage, error) {
 	if err := c.finish(); err != nil {
 		return nil, err
 	}
-	return m.Interface().(JoinMessage), nil
+	return m.Interface(), nil
 }

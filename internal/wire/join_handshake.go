@@ -24,15 +24,11 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("peer speaks version %d of the nexar protocol, this side version %d", e.Theirs, e.Ours)
 }
 
-func (JoinHello) joinMessage() {}
-
 // A JoinAnswer answers a [JoinHello] that proves the token, and proves it in turn.
 type JoinAnswer struct {
 	Proof   []byte `wire:"proof"` // 32 bytes; empty if the cluster has no token
 	Cluster string `wire:"name"`  // empty if the seeds have not agreed on an authority yet
 }
-
-func (JoinAnswer) joinMessage() {}
 
 // A JoinRefusal is the last message to a peer that the seed does not admit. Its form is the
 // same in every version of the protocol.
@@ -56,15 +52,11 @@ const (
 	RefusedTopology                         // another topology than that of the world, or too many nodes for it
 )
 
-func (JoinRefusal) joinMessage() {}
-
 // A JoinRedirect is the last message of a seed that does not lead. It contains the address of
 // the leader.
 type JoinRedirect struct {
 	Leader string `wire:"addr"` // its address; empty if the seeds have not elected one
 }
-
-func (JoinRedirect) joinMessage() {}
 
 // A JoinRequest asks the seed to admit the node to the world.
 type JoinRequest struct {
@@ -94,8 +86,6 @@ type JoinRequest struct {
 	Place string `wire:"name"` // see membership.Node.Place
 }
 
-func (JoinRequest) joinMessage() {}
-
 // A JoinAdmitted gives a node its identity and certificate.
 type JoinAdmitted struct {
 	Certificate []byte `wire:"certificate"` // DER
@@ -107,22 +97,16 @@ type JoinAdmitted struct {
 	Seeds       []string // addresses of all seeds, if there are several
 }
 
-func (JoinAdmitted) joinMessage() {}
-
 // A JoinRenew requests the node's next certificate. Its signing request is
 // made with the same key as the first.
 type JoinRenew struct {
 	CSR []byte `wire:"certificate"` // PKCS #10, DER
 }
 
-func (JoinRenew) joinMessage() {}
-
 // A JoinRenewed carries a node's next certificate.
 type JoinRenewed struct {
 	Certificate []byte `wire:"certificate"` // DER
 }
-
-func (JoinRenewed) joinMessage() {}
 
 // LogBytesMax is the maximum length of the data of a JoinLog.
 const LogBytesMax = 48 << 10
@@ -135,12 +119,8 @@ type JoinSeedHello struct {
 	Proof []byte `wire:"proof"` // proof of the seeds' token; empty if there is no token
 }
 
-func (JoinSeedHello) joinMessage() {}
-
 // A JoinLog is a part of a message of the replicated log.
 type JoinLog struct {
 	More bool   // the next JoinLog continues the message
 	Data []byte `wire:"log"` // opaque to this package
 }
-
-func (JoinLog) joinMessage() {}

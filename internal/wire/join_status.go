@@ -19,8 +19,6 @@ type JoinStatusRequest struct {
 	Detail Detail // of the traces
 }
 
-func (JoinStatusRequest) joinMessage() {}
-
 // A JoinTraceRequest asks a node for its trace, which the node returns in a [JoinTrace]
 // with the same Number.
 type JoinTraceRequest struct {
@@ -28,15 +26,11 @@ type JoinTraceRequest struct {
 	Detail Detail // as in [JoinStatusRequest]
 }
 
-func (JoinTraceRequest) joinMessage() {}
-
 // A JoinTrace answers a [JoinTraceRequest].
 type JoinTrace struct {
 	Number uint64
 	Trace  []byte `wire:"trace"` // opaque to the seed; empty if the node has none yet
 }
-
-func (JoinTrace) joinMessage() {}
 
 // A JoinNodeStatus is the part of the answer to a [JoinStatusRequest] that describes one
 // node.
@@ -51,8 +45,6 @@ type JoinNodeStatus struct {
 	Silent  uint64 // nanoseconds since the last message of a node without Trace; 0: unknown
 }
 
-func (JoinNodeStatus) joinMessage() {}
-
 // A JoinWorldStatus describes the world. It follows the last [JoinNodeStatus], and ends
 // the answer to a [JoinStatusRequest].
 type JoinWorldStatus struct {
@@ -64,5 +56,3 @@ type JoinWorldStatus struct {
 	Asked   uint64 // when the nodes were asked: nanoseconds since 1970, by the clock of the seed
 	Changes []byte `wire:"trace"` // the last changes of the world, as JSON ([]trace.Change); empty: none
 }
-
-func (JoinWorldStatus) joinMessage() {}

@@ -8,17 +8,11 @@ import "github.com/nexar-go/nexar/internal/membership"
 // smaller than World.
 type JoinProgress membership.Progress
 
-func (JoinProgress) joinMessage() {}
-
 // A JoinView distributes a view.
 type JoinView membership.View
 
-func (JoinView) joinMessage() {}
-
 // A JoinReady says that the node has links to all others of the view.
 type JoinReady struct{ Epoch uint64 }
-
-func (JoinReady) joinMessage() {}
 
 // A Loss is the kind of a [JoinUnreachable].
 type Loss uint8
@@ -40,12 +34,8 @@ type JoinUnreachable struct {
 	Text  string `wire:"text"` // truncated to 2 KiB
 }
 
-func (JoinUnreachable) joinMessage() {}
-
 // A JoinFormed says that all nodes of the view are ready.
 type JoinFormed struct{ Epoch uint64 }
-
-func (JoinFormed) joinMessage() {}
 
 // A JoinFailed says that the world will not form, or that the receiver is no longer in it, with
 // the cause.
@@ -56,20 +46,14 @@ type JoinFailed struct {
 	Candidates    []membership.Candidate
 }
 
-func (JoinFailed) joinMessage() {}
-
 // A JoinLeave is the last message of a node that leaves, or to such a node.
 type JoinLeave struct{}
-
-func (JoinLeave) joinMessage() {}
 
 // A JoinPing is a sign of life. A node returns the pings of the seed.
 type JoinPing struct {
 	Seq   uint64
 	Epoch uint64 // of the newest view that the seed has distributed; 0: none
 }
-
-func (JoinPing) joinMessage() {}
 
 // A JoinInvite asks a node, the last of Nodes, to connect to the others: first the World nodes
 // of the view with Epoch, then other joining nodes, which it may fail to reach. It replaces
@@ -81,8 +65,6 @@ type JoinInvite struct {
 	Nodes  []membership.Node
 }
 
-func (JoinInvite) joinMessage() {}
-
 // A JoinExpect announces nodes that have been invited to connect to the receiver.
 type JoinExpect struct {
 	Nodes []membership.Node
@@ -91,18 +73,12 @@ type JoinExpect struct {
 	Complete bool
 }
 
-func (JoinExpect) joinMessage() {}
-
 // A JoinForget withdraws the announcement of a node by a [JoinExpect].
 type JoinForget struct{ Peer [16]byte }
-
-func (JoinForget) joinMessage() {}
 
 // A JoinLinked says that the node has links to all nodes of the world in the
 // invitation with Number. The seed waits until these confirm it by a [JoinLink].
 type JoinLinked struct{ Number uint64 }
-
-func (JoinLinked) joinMessage() {}
 
 // A JoinLink says whether the node has a link to Peer, a joining node. A joining node enters a
 // view only if the others confirm its links. The latest message about a peer counts.
@@ -111,13 +87,9 @@ type JoinLink struct {
 	Up   bool
 }
 
-func (JoinLink) joinMessage() {}
-
 // A JoinQuiesce asks the nodes of the view with Epoch to quiesce, since others
 // want to join.
 type JoinQuiesce struct{ Epoch uint64 }
-
-func (JoinQuiesce) joinMessage() {}
 
 // A JoinQuiesced says that the node has quiesced: it starts nothing more in the
 // view with Epoch, and agrees to the next view.
@@ -127,15 +99,11 @@ type JoinQuiesced struct {
 	Timeout uint32 // milliseconds that it waits for the others; 0: no limit
 }
 
-func (JoinQuiesced) joinMessage() {}
-
 // A JoinExclude asks the seed to remove Peer from the world, as the program of the node wishes.
 type JoinExclude struct {
 	Epoch uint64
 	Peer  [16]byte
 }
-
-func (JoinExclude) joinMessage() {}
 
 // A JoinExcluded says that the receiver is no longer in the world because other nodes have excluded
 // it.
@@ -143,22 +111,14 @@ type JoinExcluded struct {
 	Text string `wire:"text"` // names a rank that has excluded it; truncated to 2 KiB
 }
 
-func (JoinExcluded) joinMessage() {}
-
 // A JoinDifference distributes a view as the difference from the view before. The seed sends it to a
 // few nodes, and nodes to each other, in a [View] frame.
 type JoinDifference membership.Difference
-
-func (JoinDifference) joinMessage() {}
 
 // A JoinConfirm says that the nodes in the subtree of the sender have the view with Epoch, except the
 // subtrees of the nodes with the ranks Missing in the view before.
 type JoinConfirm membership.Confirmation
 
-func (JoinConfirm) joinMessage() {}
-
 // A JoinBehind says that the newest view of the sender is that with Epoch, and requests those that
 // follow.
 type JoinBehind membership.Behind
-
-func (JoinBehind) joinMessage() {}
