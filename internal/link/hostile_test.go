@@ -61,14 +61,14 @@ func (h *hostile) readPipe(p transport.Receiver) {
 				return
 			}
 		case wire.TypeView:
-			if v, err := wire.ParseView(b[:n]); err != nil || skip(v.Length) != nil {
+			if v, err := wire.Parse[wire.View](b[:n]); err != nil || skip(v.Length) != nil {
 				return
 			}
 		case wire.TypePong:
 			h.pongs.Add(1)
 		case wire.TypePing:
 			h.pings.Add(1)
-			if f, err := wire.ParsePing(b[:n]); err == nil && h.answers {
+			if f, err := wire.Parse[wire.Ping](b[:n]); err == nil && h.answers {
 				h.write(f.Append(nil, wire.TypePong))
 			}
 		}

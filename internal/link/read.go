@@ -264,7 +264,7 @@ func (d *dataReader) dispatch(r *reader, t wire.Type, b []byte) (err error) {
 	case wire.TypeBye: // The one on the control lane counts.
 		return nil
 	case wire.TypeClosed:
-		return handle(l, b, wire.ParseClosed, Handler.Closed)
+		return handle(l, b, wire.Parse[wire.Closed], Handler.Closed)
 	case wire.TypeOffer:
 		return handle(l, b, wire.ParseOffer, Handler.Offer)
 	case wire.TypeStepGrant, wire.TypeOfferGrant, wire.TypeOfferRefuse, wire.TypeCredit, wire.TypeKey, wire.TypeAck, wire.TypeFinished:
@@ -298,7 +298,7 @@ func (l *Link) readReply(t wire.Type, b []byte) error {
 	case wire.TypeOfferGrant:
 		return handle(l, b, wire.ParseOfferGrant, Handler.OfferGrant)
 	case wire.TypeOfferRefuse:
-		return handle(l, b, wire.ParseOfferRefuse, Handler.OfferRefuse)
+		return handle(l, b, wire.Parse[wire.OfferRefuse], Handler.OfferRefuse)
 	case wire.TypeKey:
 		return handle(l, b, wire.ParseKey, func(_ Handler, l *Link, k wire.Key) { l.exchange().bulk.addKey(k) })
 	case wire.TypeAck:
@@ -323,23 +323,23 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	case wire.TypeBeat:
 		return nil
 	case wire.TypePing:
-		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
+		return handle(l, b, wire.Parse[wire.Ping], func(_ Handler, l *Link, f wire.Ping) { l.pong(f) })
 	case wire.TypePong:
-		return handle(l, b, wire.ParsePing, func(_ Handler, l *Link, f wire.Ping) { l.exchange().confirms.take(f.Number) })
+		return handle(l, b, wire.Parse[wire.Ping], func(_ Handler, l *Link, f wire.Ping) { l.exchange().confirms.take(f.Number) })
 	case wire.TypeQuery:
-		return handle(l, b, wire.ParseQuery, Handler.Query)
+		return handle(l, b, wire.Parse[wire.Query], Handler.Query)
 	case wire.TypeWhere:
-		return handle(l, b, wire.ParseWhere, Handler.Where)
+		return handle(l, b, wire.Parse[wire.Where], Handler.Where)
 	case wire.TypeGone:
-		return handle(l, b, wire.ParseGone, Handler.Gone)
+		return handle(l, b, wire.Parse[wire.Gone], Handler.Gone)
 	case wire.TypeLeaving:
-		return handle(l, b, wire.ParseLeaving, Handler.Leaving)
+		return handle(l, b, wire.Parse[wire.Leaving], Handler.Leaving)
 	case wire.TypeView:
-		return handle(l, b, wire.ParseView, func(h Handler, l *Link, f wire.View) {
+		return handle(l, b, wire.Parse[wire.View], func(h Handler, l *Link, f wire.View) {
 			r.expect(f.Length, func(p []byte) { h.View(l, p) })
 		})
 	case wire.TypeBye:
-		f, err := wire.ParseBye(b)
+		f, err := wire.Parse[wire.Bye](b)
 		if err != nil {
 			return err
 		}
@@ -347,23 +347,23 @@ func (c controlReader) dispatch(r *reader, t wire.Type, b []byte) error {
 	case wire.TypeByeAck:
 		return c.of.byeAck()
 	case wire.TypeIdle:
-		return fails(l, b, wire.ParseIdle, func(_ *Link, f wire.Idle) error { return c.of.idlePeer(f) })
+		return fails(l, b, wire.Parse[wire.Idle], func(_ *Link, f wire.Idle) error { return c.of.idlePeer(f) })
 	case wire.TypeRevoke:
-		return handle(l, b, wire.ParseRevoke, func(h Handler, l *Link, f wire.Revoke) {
+		return handle(l, b, wire.Parse[wire.Revoke], func(h Handler, l *Link, f wire.Revoke) {
 			r.expect(f.Length, func(p []byte) { h.Revoke(l, f, wire.Escape(string(p))) })
 		})
 	case wire.TypeFailed:
-		return handle(l, b, wire.ParseFailed, func(h Handler, l *Link, f wire.Failed) {
+		return handle(l, b, wire.Parse[wire.Failed], func(h Handler, l *Link, f wire.Failed) {
 			r.expect(f.Length, func(p []byte) { h.Failed(l, f, wire.Escape(string(p))) })
 		})
 	case wire.TypeReason:
-		return handle(l, b, wire.ParseReason, func(h Handler, l *Link, f wire.Reason) {
+		return handle(l, b, wire.Parse[wire.Reason], func(h Handler, l *Link, f wire.Reason) {
 			r.expect(f.Length, func(p []byte) { h.Reason(l, f, wire.Escape(string(p))) })
 		})
 	case wire.TypeAsk:
-		return handle(l, b, wire.ParseAsk, Handler.Ask)
+		return handle(l, b, wire.Parse[wire.Ask], Handler.Ask)
 	case wire.TypeWaits:
-		return handle(l, b, wire.ParseWaits, func(h Handler, l *Link, f wire.Waits) {
+		return handle(l, b, wire.Parse[wire.Waits], func(h Handler, l *Link, f wire.Waits) {
 			r.expect(f.Length, func(p []byte) { h.Waits(l, f, p) })
 		})
 	}

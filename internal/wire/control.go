@@ -10,9 +10,6 @@ type Ping struct {
 // Append appends p as a frame of type t, [TypePing] or [TypePong], to b.
 func (p *Ping) Append(b []byte, t Type) []byte { return appendFrame(b, t, p) }
 
-// ParsePing decodes a [TypePing] or [TypePong] frame.
-func ParsePing(b []byte) (Ping, error) { return parseFrame[Ping](b) }
-
 // A Query says that its sender has waited for the receiver for some time, in Call. A receiver
 // that has made another call in its place detects the mismatch.
 type Query struct {
@@ -21,9 +18,6 @@ type Query struct {
 
 // Append appends p to b.
 func (p *Query) Append(b []byte) []byte { return appendFrame(b, TypeQuery, p) }
-
-// ParseQuery decodes a [TypeQuery] frame.
-func ParseQuery(b []byte) (Query, error) { return parseFrame[Query](b) }
 
 // A Where answers a [Query] for the collective with sequence number Seq.
 type Where struct {
@@ -35,9 +29,6 @@ type Where struct {
 
 // Append appends w to b.
 func (w *Where) Append(b []byte) []byte { return appendFrame(b, TypeWhere, w) }
-
-// ParseWhere decodes a [TypeWhere] frame.
-func ParseWhere(b []byte) (Where, error) { return parseFrame[Where](b) }
 
 // A Cause is the reason why a communicator was revoked.
 type Cause uint8
@@ -74,9 +65,6 @@ func (r Revoke) Append(b []byte, text string) []byte {
 	return append(appendFrame(b, TypeRevoke, &r), text...)
 }
 
-// ParseRevoke decodes a [TypeRevoke] frame without its text.
-func ParseRevoke(b []byte) (Revoke, error) { return parseFrame[Revoke](b) }
-
 // A Failed reports that the node By has lost its link to Node in the view with Epoch. Its
 // sender is By, or a node that relays the report. Length bytes of text, the reason, follow.
 type Failed struct {
@@ -95,9 +83,6 @@ func (f Failed) Append(b []byte, text string) []byte {
 	return append(appendFrame(b, TypeFailed, &f), text...)
 }
 
-// ParseFailed decodes a [TypeFailed] frame without its text.
-func ParseFailed(b []byte) (Failed, error) { return parseFrame[Failed](b) }
-
 // A Reason says that an operation of its sender has failed because of Node, before the program of
 // the sender gets the error. If the program ends by it, Node is the cause, not the sender. Length
 // bytes of text, the error, follow.
@@ -115,9 +100,6 @@ func (r Reason) Append(b []byte, text string) []byte {
 	return append(appendFrame(b, TypeReason, &r), text...)
 }
 
-// ParseReason decodes a [TypeReason] frame without its text.
-func ParseReason(b []byte) (Reason, error) { return parseFrame[Reason](b) }
-
 // A Closed says that its sender has closed the communicator of Last, its latest call there; Seq 0: none. Before is its call before
 // Last: in shared memory a rank may be two calls ahead. It is the last frame for that communicator on the data
 // lane. Payloads granted before may still follow on the bulk lane.
@@ -128,9 +110,6 @@ type Closed struct {
 // Append appends x to b.
 func (x *Closed) Append(b []byte) []byte { return appendFrame(b, TypeClosed, x) }
 
-// ParseClosed decodes a [TypeClosed] frame.
-func ParseClosed(b []byte) (Closed, error) { return parseFrame[Closed](b) }
-
 // A Bye says that its sender leaves, and sends nothing more that needs an answer: the peer has read everything when it has read
 // this frame, the first Data bytes of numbered frames on the data lane, and Bulk bytes of payload on the bulk lane. Then it sends a
 // TypeByeAck. Bulk is 0 unless the connection lasts: otherwise the peer has acknowledged all payloads before.
@@ -140,9 +119,6 @@ type Bye struct {
 
 // Append appends y to b.
 func (y *Bye) Append(b []byte) []byte { return appendFrame(b, TypeBye, y) }
-
-// ParseBye decodes a [TypeBye] frame.
-func ParseBye(b []byte) (Bye, error) { return parseFrame[Bye](b) }
 
 // An Ack says that its sender has received, and handled, numbered frames of Control and Data bytes on the two lanes. It
 // is the answer to many frames.
@@ -173,9 +149,6 @@ type Idle struct {
 // Append appends i to b.
 func (i *Idle) Append(b []byte) []byte { return appendFrame(b, TypeIdle, i) }
 
-// ParseIdle decodes a [TypeIdle] frame.
-func ParseIdle(b []byte) (Idle, error) { return parseFrame[Idle](b) }
-
 // A Finished says that Grant is filled or withdrawn.
 type Finished struct {
 	Grant uint64
@@ -203,9 +176,6 @@ type Gone struct {
 // Append appends g to b.
 func (g *Gone) Append(b []byte) []byte { return appendFrame(b, TypeGone, g) }
 
-// ParseGone decodes a [TypeGone] frame.
-func ParseGone(b []byte) (Gone, error) { return parseFrame[Gone](b) }
-
 // A Leaving reports that Node leaves and that its peers have read all of its data. Node still relays frames of others, until a
 // [Gone] follows. Only nodes of sparse topologies send it.
 type Leaving struct {
@@ -214,6 +184,3 @@ type Leaving struct {
 
 // Append appends f to b.
 func (f *Leaving) Append(b []byte) []byte { return appendFrame(b, TypeLeaving, f) }
-
-// ParseLeaving decodes a [TypeLeaving] frame.
-func ParseLeaving(b []byte) (Leaving, error) { return parseFrame[Leaving](b) }

@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	pingKind = kindOf(TypePing, func(p *Ping, b []byte) []byte { return p.Append(b, TypePing) }, ParsePing)
-	pongKind = kindOf(TypePong, func(p *Ping, b []byte) []byte { return p.Append(b, TypePong) }, ParsePing)
+	pingKind = kindOf(TypePing, func(p *Ping, b []byte) []byte { return p.Append(b, TypePing) }, Parse[Ping])
+	pongKind = kindOf(TypePong, func(p *Ping, b []byte) []byte { return p.Append(b, TypePong) }, Parse[Ping])
 )
 
 func TestPing(t *testing.T) {
@@ -16,8 +16,8 @@ func TestPing(t *testing.T) {
 }
 
 var (
-	queryKind = kindOf(TypeQuery, (*Query).Append, ParseQuery)
-	whereKind = kindOf(TypeWhere, (*Where).Append, ParseWhere)
+	queryKind = kindOf(TypeQuery, (*Query).Append, Parse[Query])
+	whereKind = kindOf(TypeWhere, (*Where).Append, Parse[Where])
 )
 
 func TestQuery(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWhere(t *testing.T) {
 
 var revokeKind = kindOf(TypeRevoke, func(r *Revoke, b []byte) []byte {
 	return r.Append(b, strings.Repeat("x", r.Length))
-}, ParseRevoke)
+}, Parse[Revoke])
 
 func TestRevoke(t *testing.T) {
 	theirs := aCall()
@@ -61,7 +61,7 @@ func TestRevokeClipsItsText(t *testing.T) {
 	if got := len(b) - sizes[TypeRevoke]; got != TextMax {
 		t.Errorf("%d bytes of text, want %d", got, TextMax)
 	}
-	back, err := ParseRevoke(b[:sizes[TypeRevoke]])
+	back, err := Parse[Revoke](b[:sizes[TypeRevoke]])
 	if err != nil || back.Length != TextMax {
 		t.Errorf("read a length of %d (%v), want %d", back.Length, err, TextMax)
 	}
@@ -69,7 +69,7 @@ func TestRevokeClipsItsText(t *testing.T) {
 
 var failedKind = kindOf(TypeFailed, func(f *Failed, b []byte) []byte {
 	return f.Append(b, strings.Repeat("x", f.Length))
-}, ParseFailed)
+}, Parse[Failed])
 
 func TestFailed(t *testing.T) {
 	checkFrame(t, failedKind, &Failed{Node: id16(0xee), By: id16(0xdd), Epoch: 3, Closed: true, Length: 2},
@@ -90,7 +90,7 @@ func TestFailedClipsItsText(t *testing.T) {
 
 var reasonKind = kindOf(TypeReason, func(r *Reason, b []byte) []byte {
 	return r.Append(b, strings.Repeat("x", r.Length))
-}, ParseReason)
+}, Parse[Reason])
 
 func TestReason(t *testing.T) {
 	checkFrame(t, reasonKind, &Reason{Node: id16(0xee), Lost: true, Length: 2}, "13 ee0102030405060708090a0b0c0d0eee 01 00000002 7878")
@@ -99,19 +99,19 @@ func TestReason(t *testing.T) {
 	checkRefused(t, reasonKind, errTooLong, "13 "+none+" 00 00000401")
 }
 
-var goneKind = kindOf(TypeGone, (*Gone).Append, ParseGone)
+var goneKind = kindOf(TypeGone, (*Gone).Append, Parse[Gone])
 
 func TestGone(t *testing.T) {
 	checkFrame(t, goneKind, &Gone{Node: id16(0xee)}, "14 ee0102030405060708090a0b0c0d0eee")
 }
 
-var leavingKind = kindOf(TypeLeaving, (*Leaving).Append, ParseLeaving)
+var leavingKind = kindOf(TypeLeaving, (*Leaving).Append, Parse[Leaving])
 
 func TestLeaving(t *testing.T) {
 	checkFrame(t, leavingKind, &Leaving{Node: id16(0xee)}, "1a ee0102030405060708090a0b0c0d0eee")
 }
 
-var closedKind = kindOf(TypeClosed, (*Closed).Append, ParseClosed)
+var closedKind = kindOf(TypeClosed, (*Closed).Append, Parse[Closed])
 
 func TestClosed(t *testing.T) {
 	before := aCall()
@@ -121,9 +121,9 @@ func TestClosed(t *testing.T) {
 }
 
 var (
-	byeKind      = kindOf(TypeBye, (*Bye).Append, ParseBye)
+	byeKind      = kindOf(TypeBye, (*Bye).Append, Parse[Bye])
 	ackKind      = kindOf(TypeAck, (*Ack).Append, ParseAck)
-	idleKind     = kindOf(TypeIdle, (*Idle).Append, ParseIdle)
+	idleKind     = kindOf(TypeIdle, (*Idle).Append, Parse[Idle])
 	finishedKind = kindOf(TypeFinished, (*Finished).Append, ParseFinished)
 )
 

@@ -115,8 +115,9 @@ func appendFrame(b []byte, t Type, f any) []byte {
 	return c.b
 }
 
-// parseFrame decodes the fields of a frame.
-func parseFrame[F any](b []byte) (f F, err error) {
+// Parse decodes the fields of a frame that [appendFrame] encodes. A text, list or message of the frame follows them.
+// Frames on the path of payloads have functions of their own.
+func Parse[F any](b []byte) (f F, err error) {
 	c := codec{decoder: body(b)}
 	c.fields(reflect.ValueOf(&f).Elem())
 	return f, c.finish()

@@ -65,6 +65,3 @@ func ParseOfferGrant(b []byte) (g OfferGrant, err error) {
 
 // Append appends r to b.
 func (r *OfferRefuse) Append(b []byte) []byte { return appendFrame(b, TypeOfferRefuse, r) }
-
-// ParseOfferRefuse decodes a [TypeOfferRefuse] frame.
-func ParseOfferRefuse(b []byte) (OfferRefuse, error) { return parseFrame[OfferRefuse](b) }

@@ -5,7 +5,7 @@ import "testing"
 var (
 	offerKind       = kindOf(TypeOffer, (*Offer).Append, ParseOffer)
 	offerGrantKind  = kindOf(TypeOfferGrant, (*OfferGrant).Append, ParseOfferGrant)
-	offerRefuseKind = kindOf(TypeOfferRefuse, (*OfferRefuse).Append, ParseOfferRefuse)
+	offerRefuseKind = kindOf(TypeOfferRefuse, (*OfferRefuse).Append, Parse[OfferRefuse])
 )
 
 func TestOffer(t *testing.T) {

@@ -20,9 +20,6 @@ func (v View) Append(b, message []byte) []byte {
 	return append(appendFrame(b, TypeView, &v), message...)
 }
 
-// ParseView decodes a [TypeView] frame without its message.
-func ParseView(b []byte) (View, error) { return parseFrame[View](b) }
-
 // DecodeViewMessage decodes the message of a View frame. Byte slices in the result alias b.
 func DecodeViewMessage(b []byte) (JoinMessage, error) {
 	r := bytes.NewReader(b)

@@ -10,7 +10,7 @@ import (
 
 var viewKind = kindOf(TypeView, func(v *View, b []byte) []byte {
 	return v.Append(b, bytes.Repeat([]byte{0x78}, v.Length))
-}, ParseView)
+}, Parse[View])
 
 func TestView(t *testing.T) {
 	checkFrame(t, viewKind, &View{Length: 2}, "17 00000002 7878")

@@ -19,9 +19,6 @@ type Ask struct {
 // Append appends a to b.
 func (a *Ask) Append(b []byte) []byte { return appendFrame(b, TypeAsk, a) }
 
-// ParseAsk decodes a [TypeAsk] frame.
-func ParseAsk(b []byte) (Ask, error) { return parseFrame[Ask](b) }
-
 // Waits answers an [Ask]. Length bytes with the encoding of [AppendWaits] follow.
 type Waits struct {
 	Epoch  uint64 // of the view of the sender
@@ -44,9 +41,6 @@ func (w Waits) Append(b, list []byte) []byte {
 	w.Length = len(list)
 	return append(appendFrame(b, TypeWaits, &w), list...)
 }
-
-// ParseWaits decodes a [TypeWaits] frame without its list.
-func ParseWaits(b []byte) (Waits, error) { return parseFrame[Waits](b) }
 
 // WaitsMax is the maximum length of an encoded list of waits.
 const WaitsMax = 16 << 10

@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	askKind   = kindOf(TypeAsk, (*Ask).Append, ParseAsk)
+	askKind   = kindOf(TypeAsk, (*Ask).Append, Parse[Ask])
 	waitsKind = kindOf(TypeWaits, func(w *Waits, b []byte) []byte {
 		return w.Append(b, bytes.Repeat([]byte{0x78}, w.Length))
-	}, ParseWaits)
+	}, Parse[Waits])
 )
 
 func TestAsk(t *testing.T) {
