@@ -67,6 +67,8 @@ const (
 	SharesMemory
 	// RefusesDials: a dial fails at once if the process of the peer has ended.
 	RefusesDials
+	// LinkOver: the link to the peer, which went over relays, has ended.
+	LinkOver
 	// HasWork: frames wait for the next connection. WasNeeded: something has needed the last one.
 	HasWork
 	WasNeeded
@@ -164,7 +166,7 @@ func (p *Peer) stops() PeerEffects {
 // reportedGone is Next for the report of another node that the peer has left.
 func (p Peer) reportedGone(f PeerFacts) (Peer, PeerEffects) {
 	switch {
-	case f.Has(SelfLeaves), p.State == PeerLeft: // The goodbye over relays, or ReportedLeaving, came before.
+	case f.Has(SelfLeaves), f.Has(LinkOver), p.State == PeerLeft: // The goodbye over relays, or ReportedLeaving, came before.
 		if !f.Has(HasRelays) {
 			return p, 0
 		}
@@ -194,8 +196,12 @@ func (p Peer) connEnded(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 	case e == ConnBroke && !isRelayed && !f.Has(RefusesDials): // The process has ended, or was silent for too long.
 		return p, EndLink
 	}
+	isDirect := p.Conn.tells(f)
 	p.Conn = p.Conn.broke()
-	if f.Has(SelfLeaves) && !f.Has(HasWork) { // The end of the link tells nobody anything, and that of the process of the peer is for others to report.
+	if f.Has(SelfLeaves) && !f.Has(HasWork) { // Others report the end of its process.
+		if isDirect && f.Has(HasRelays) {
+			p.Departure = Stopped
+		}
 		return p, 0
 	}
 	if p.State == PeerExpected && !f.Has(IsNeighbor) { // The peer dials. It is a neighbor in the view that it is to enter.

@@ -284,7 +284,12 @@ func (w *pairWorld) move(from pairState, at int) (moved bool) {
 	}
 	if n.awaits {
 		step(func(s *pairState) {
-			if s.nodes[at].awaits = false; !s.bye[at] && !s.nodes[at].over {
+			switch s.nodes[at].awaits = false; {
+			case s.nodes[at].over:
+				if w.apply(s, at, ReportedGone, LinkOver); s.nodes[at].awaits {
+					w.failf(*s, "node %d waits for a goodbye again and again", at)
+				}
+			case !s.bye[at]:
 				w.end(s, at, NoGoodbye, 0)
 			}
 		})
@@ -432,17 +437,18 @@ func TestPeerMutants(t *testing.T) {
 				*effects |= NotifyFailed
 			}
 		}),
-		"a stall ends the link":                     as(ConnStalled, ConnBroke),
-		"a connection that both closed broke":       as(ConnReleased, ConnClosed),
-		"a goodbye is a loss":                       as(Goodbye, LinkLost),
-		"a loss is a goodbye":                       as(LinkLost, Goodbye),
-		"a report of a goodbye is one":              as(ReportedGone, NoGoodbye),
-		"the way of a connection is not known":      as(ConnectedOverRelays, Connected),
-		"nothing refuses dials":                     ignores(RefusesDials),
-		"leaving nodes dial again":                  ignores(SelfLeaves),
-		"a missing relay is a failure":              ignores(NoWay),
-		"all nodes are out of the next view":        assumes(SelfOut),
-		"each connection lasts as long as the peer": assumes(SharesMemory),
+		"a stall ends the link":                                 as(ConnStalled, ConnBroke),
+		"a connection that both closed broke":                   as(ConnReleased, ConnClosed),
+		"a goodbye is a loss":                                   as(Goodbye, LinkLost),
+		"a loss is a goodbye":                                   as(LinkLost, Goodbye),
+		"a report of a goodbye is one":                          as(ReportedGone, NoGoodbye),
+		"the way of a connection is not known":                  as(ConnectedOverRelays, Connected),
+		"nothing refuses dials":                                 ignores(RefusesDials),
+		"the end of a link does not end the wait for a goodbye": ignores(LinkOver),
+		"leaving nodes dial again":                              ignores(SelfLeaves),
+		"a missing relay is a failure":                          ignores(NoWay),
+		"all nodes are out of the next view":                    assumes(SelfOut),
+		"each connection lasts as long as the peer":             assumes(SharesMemory),
 		"a peer that joins is a member": after(func(_ Peer, _ PeerEvent, _ PeerFacts, p *Peer, _ *PeerEffects) {
 			if p.State == PeerExpected {
 				p.State = PeerLinked

@@ -121,7 +121,7 @@ func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.C
 	}
 	ends.Wait()
 	m.loop.settle()
-	m.stop()
+	m.loop.ask(m.stop) // A link is dialed before, or never.
 	m.acceptor.close()
 	for _, p := range paths {
 		m.closeErr = errors.Join(m.closeErr, p.Transport.Close())

@@ -33,7 +33,8 @@ const (
 
 // addPendingLocked gives a pending link to a peer.
 func (m *Mesh) addPendingLocked(slot int) {
-	m.peers[slot].link = m.common.NewPending(slot)
+	p := &m.peers[slot]
+	p.link, p.Conn, p.broken = m.common.NewPending(slot), membership.Unconnected, nil
 	m.proposals.nextLocked(slot)
 }
 
@@ -174,7 +175,7 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 // node, the goodbye arrives there, after everything else that the node has sent. The node may have
 // accepted a proposal of this node that still waits for the answer: then the proposal decides.
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
-	m.loop.post(func() (effects func()) {
+	m.loop.perform(func() (effects func()) {
 		slot, ok := m.slotOfLocked(f.Node)
 		if !ok || slot == m.self || m.peers[l.Peer].link != l && !m.closing {
 			return nil

@@ -29,7 +29,7 @@ func lossEvent(err error) membership.PeerEvent {
 // linkEnded handles the end of a link: a goodbye, or a loss for the reason err. It ignores
 // links outside slots.
 func (m *Mesh) linkEnded(l *link.Link, kind membership.PeerEvent, err error) {
-	m.loop.post(func() func() { return m.linkEndedLocked(l, kind, err) })
+	m.loop.perform(func() func() { return m.linkEndedLocked(l, kind, err) })
 }
 
 func (m *Mesh) linkEndedLocked(l *link.Link, kind membership.PeerEvent, err error) (effects func()) {
@@ -61,7 +61,7 @@ func inOrder(all ...func()) func() {
 
 // peerReported handles the report of a peer that a node has lost its link to another node.
 func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
-	m.loop.post(func() func() { return m.peerReportedLocked(l, f, text) })
+	m.loop.perform(func() func() { return m.peerReportedLocked(l, f, text) })
 }
 
 func (m *Mesh) peerReportedLocked(l *link.Link, f wire.Failed, text string) (effects func()) {
@@ -199,7 +199,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case e.kind == membership.AdoptedIn, e.kind == membership.AdoptedOut, e.kind == membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	if p.Peer == before && d.effects == 0 {
+	if p.Peer == before && d.effects == 0 && e.kind != membership.ReportedClosed {
 		return pass
 	}
 	d.others = m.toldLocked(&d)
@@ -229,7 +229,7 @@ func (m *Mesh) toldLocked(d *decision) (others []*link.Link) {
 	tells := func(effects membership.PeerEffects) bool { return d.effects&effects != 0 }
 	var watches []int
 	switch {
-	case tells(membership.TellLeaving), tells(membership.TellGone) && m.closing && m.cfg.Relay != nil:
+	case tells(membership.TellLeaving), tells(membership.TellGone) && m.cfg.Relay != nil && (m.closing || !tells(membership.ReportLeft)):
 		others = m.relayingLocked(d.from)
 		return slices.DeleteFunc(others, func(l *link.Link) bool { return l.Peer == d.slot && tells(membership.TellGone) })
 	case tells(membership.TellGone):

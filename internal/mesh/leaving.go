@@ -34,7 +34,7 @@ func (m *Mesh) relayingLocked(except *link.Link) []*link.Link {
 // peerLeaving handles the report that a node leaves and only relays from now on, and passes it on. This node will get no frame of it, so
 // an operation that waits for one ends. A link that has a connection gets the goodbye of the node instead.
 func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
-	m.loop.post(func() (effects func()) {
+	m.loop.perform(func() (effects func()) {
 		slot, ok := m.slotOfLocked(f.Node)
 		if m.cfg.Relay == nil || !ok || slot == m.self || m.peers[l.Peer].link != l {
 			return nil

@@ -53,6 +53,6 @@ func (m *Mesh) relinkLocked(slot int) {
 	}
 	m.addPendingLocked(slot)
 	if old != nil && !m.closing {
-		m.wg.Go(func() { m.discard(old) })
+		m.discardLater(old)
 	}
 }

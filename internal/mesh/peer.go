@@ -134,9 +134,11 @@ func (m *Mesh) Forget(id membership.NodeID) {
 		case l == nil, !l.IsUsed():
 			m.free = append(m.free, slot)
 		case !m.closing:
-			m.wg.Go(func() {
-				m.discard(l)
-				m.loop.ask(func() { m.free = append(m.free, slot) }) // No frame refers to the slot now.
+			m.loop.effects.put(func() {
+				m.wg.Go(func() {
+					m.discard(l)
+					m.loop.ask(func() { m.free = append(m.free, slot) }) // No frame refers to the slot now.
+				})
 			})
 		}
 	})
@@ -167,8 +169,10 @@ func (m *Mesh) takeLinkLocked(slot int) *link.Link {
 	return l
 }
 
-// discardLater ends a link outside slots.
-func (m *Mesh) discardLater(l *link.Link) { m.wg.Go(func() { m.discard(l) }) }
+// discardLater ends a link outside slots, after the effects of the decisions before.
+func (m *Mesh) discardLater(l *link.Link) {
+	m.loop.effects.put(func() { m.wg.Go(func() { m.discard(l) }) })
+}
 
 // reportLink reports to the session with the seed whether the link to an expected node is up.
 func (m *Mesh) reportLink(slot int) {

@@ -54,7 +54,7 @@ func awaitConfirmed(ctx context.Context, confirmed map[*link.Link]<-chan struct{
 // peerExplained records the error of a peer.
 func (m *Mesh) peerExplained(l *link.Link, f wire.Reason, text string) {
 	r := &blame.Reason{Cause: f.Node, Lost: f.Lost, Text: text, At: time.Now()}
-	m.loop.post(func() func() {
+	m.loop.perform(func() func() {
 		if p := &m.peers[l.Peer]; p.link == l {
 			p.reason = r
 		}

@@ -68,6 +68,7 @@ func (m *Mesh) awaitGoodbye(l *link.Link, e event) {
 	defer late.Stop()
 	select {
 	case <-l.Done():
+		e.facts = membership.LinkOver
 	case <-late.C:
 		e.kind = membership.NoGoodbye // a report over another link
 		m.cfg.Relay.endpoint.NodeGone(e.id)
