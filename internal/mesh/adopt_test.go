@@ -57,7 +57,7 @@ func (w *world) join(all membership.View, rank int) {
 	w.view = all
 	cfg := w.config(rank)
 	w.view = before
-	cfg.Self, cfg.World = idOf(rank), len(before.Nodes)
+	cfg.World = len(before.Nodes)
 	m, err := Form(w.Context(), cfg)
 	if err == nil {
 		err = m.Formed()

@@ -19,6 +19,7 @@ import (
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/p2p"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/testpeer"
 	"github.com/nexar-go/nexar/internal/topology"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
@@ -44,6 +45,7 @@ type world struct {
 	isEager    func(rank int) bool // excludes ranks from links on demand; nil excludes none
 	topology   topology.Topology
 	relays     []*Relay // if not nil, of the nodes
+	ca         *testpeer.CA
 	network    *sim.Network
 	view       membership.View
 	transports []transport.Transport
@@ -117,7 +119,7 @@ func (w *world) config(rank int) Config {
 	}
 	return Config{
 		Relay: relay,
-		Self:  w.view.Nodes[rank].ID, View: w.view, Paths: paths, Loop: mem.Loop,
+		Self:  idOf(rank), View: w.view, Paths: paths, Loop: mem.Loop,
 		HeartbeatInterval: w.interval, HeartbeatTimeout: timeout, Log: slog.New(w.notes[rank]), Lost: lost, Newest: w.newest,
 		OnDemand: w.watches > 0 && (w.isEager == nil || !w.isEager(rank)), Watches: w.watches, IdleTimeout: w.idle,
 		Topology: w.topology,
@@ -294,6 +296,7 @@ type notes struct {
 	failed map[int]int // number of failures, by rank
 	errors int         // number of lines with slog.LevelError
 	warned []string
+	ends   []string // lines of nodes that have failed
 }
 
 func (n *notes) Enabled(context.Context, slog.Level) bool { return true }
@@ -306,14 +309,18 @@ func (n *notes) Handle(_ context.Context, r slog.Record) error {
 	if r.Level == slog.LevelError {
 		n.errors++
 	}
-	if r.Level == slog.LevelWarn {
+	text := func() string {
 		text := r.Message
 		r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
-		n.warned = append(n.warned, text)
+		return text
+	}
+	if r.Level == slog.LevelWarn {
+		n.warned = append(n.warned, text())
 	}
 	if r.Message != "a node has failed" {
 		return nil
 	}
+	n.ends = append(n.ends, time.Now().Format("04:05.000 ")+text())
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "node" {
 			n.failed[int(a.Value.Group()[0].Value.Int64())]++

@@ -26,20 +26,20 @@ func relayed(t *testing.T, name string, n int, f func(w *world)) {
 // addRelays gives n nodes relays. tamper, if not nil, returns the actions of the hostile ones among them.
 func (w *world) addRelays(n int, tamper func(rank int) Tamper) {
 	w.Helper()
-	ca := testpeer.NewCA(w)
+	w.ca = testpeer.NewCA(w)
 	for rank := range n {
 		var t Tamper
 		if tamper != nil {
 			t = tamper(rank)
 		}
-		w.addRelay(ca, rank, t)
+		w.addRelay(rank, t)
 	}
 }
 
 // addRelay gives a node a relay.
-func (w *world) addRelay(ca *testpeer.CA, rank int, t Tamper) {
+func (w *world) addRelay(rank int, t Tamper) {
 	w.Helper()
-	creds := ca.Node(w, w.host(rank))
+	creds := w.ca.Node(w, w.host(rank))
 	r, err := NewRelay(RelayConfig{Self: idOf(rank), Server: creds.Server(), Client: creds.Client, Peer: creds.Peer, Tamper: t})
 	if err != nil {
 		w.Fatal(err)
