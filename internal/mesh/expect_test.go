@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -236,6 +237,33 @@ func TestReusedSlot(t *testing.T) {
 			t.Error("the link is used for another node")
 		}
 	})
+}
+
+// TestForgetEndsWaitingProposals: a node is forgotten, or gets another link, while a proposal waits for another one. The proposal ends at once.
+func TestForgetEndsWaitingProposals(t *testing.T) {
+	for name, ends := range map[string]func(m *Mesh, slot int){
+		"forgotten":    func(m *Mesh, slot int) { m.Forget(m.peer(slot).node.ID) },
+		"another link": func(m *Mesh, slot int) { m.loop.ask(func() { m.addPendingLocked(slot) }) },
+		"no link":      func(m *Mesh, slot int) { m.loop.ask(func() { m.takeLinkLocked(slot) }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 2, func(w *world) {
+				w.form()
+				const slot = 2
+				m := w.meshes[0]
+				m.Expect([]membership.Node{{ID: idOf(9), Addrs: []string{"nowhere"}}})
+				m.loop.ask(func() { m.peers[slot].proposal = new(route) })
+				time.AfterFunc(time.Second, func() { ends(m, slot) })
+				ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+				defer cancel()
+				began, r := time.Now(), &route{conn: testConns(w, 1)[0]}
+				err := m.proposals.begin(ctx, r, slot, m.peer(slot).link, nil)
+				if took := time.Since(began); !errors.Is(err, link.ErrConnected) || took != time.Second {
+					t.Errorf("after %v: %v, want %v after 1s", took, err, link.ErrConnected)
+				}
+			})
+		})
+	}
 }
 
 // TestAdoptWaitsForBoundedTime: Adopt waits at most SettleTimeout for a new node that has dialed and begins
