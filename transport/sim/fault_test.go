@@ -1,8 +1,10 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +163,24 @@ func TestCutAfter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCutAfterClose: a cut breaks all conns of two hosts in the middle of bytes that are in flight on a conn which the writer has closed. Nothing
+// behind the cut arrives.
+func TestCutAfterClose(t *testing.T) {
+	inBubble(t, sim.Config{Delay: time.Millisecond}, func(w *world) {
+		s, r := w.pipe(w.a, w.b)
+		w.network.CutAfter("a", "b", sim.Cut{After: 5, All: true})
+		w.write(s, []byte{1, 2, 3})
+		w.write(s, []byte{4, 5, 6, 7})
+		w.write(s, []byte{8, 9})
+		time.Sleep(time.Millisecond / 2) // The end of the conn arrives after the bytes.
+		w.a.Close()
+		got, err := io.ReadAll(r)
+		if want := []byte{1, 2, 3, 4, 5}; !bytes.HasPrefix(want, got) || err == nil {
+			w.Errorf("read %v and %v, want a beginning of %v and an error", got, err, want)
+		}
+	})
 }
 
 func TestCrash(t *testing.T) {

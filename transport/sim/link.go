@@ -49,9 +49,10 @@ func (l *link) deliver(c *conn, data []byte) []byte {
 	}
 	l.cuts = l.cuts[1:]
 	n := l.network
-	conns := []*conn{c}
+	conns := []*conn{c} // Its writer may have closed it already.
 	if cut.All {
-		conns = n.conns(l.from.name, l.to.name)
+		others := slices.DeleteFunc(n.conns(l.from.name, l.to.name), func(other *conn) bool { return other == c })
+		conns = append(conns, others...)
 	}
 	for _, c := range conns {
 		c.cut, c.peer.cut = true, true
