@@ -170,7 +170,7 @@ func (p Peer) reportedGone(f PeerFacts) (Peer, PeerEffects) {
 		if !f.Has(HasRelays) {
 			return p, 0
 		}
-		effects := p.stops()
+		effects := p.stops() // before p is returned
 		return p, effects
 	case p.State == PeerExpected, p.State.IsGone(), p.Conn == Direct: // Its goodbye arrives over its own connection.
 		return p, 0

@@ -130,7 +130,7 @@ type event struct {
 	err    error                // the reason of a failure; nil if the peer left or stays
 	from   *link.Link           // the link that has ended or has delivered the report, or nil
 	report wire.Failed          // the report of another node
-	facts  membership.PeerFacts // beside those of factsLocked
+	facts  membership.PeerFacts // beside those of nextLocked
 }
 
 // A decision is an event and its consequences, for carryOut.
@@ -205,13 +205,13 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	d.others = m.toldLocked(&d)
 	if d.effects.Has(membership.Relink) { // The node makes the next connection.
 		p.noteFailure(p.route, e.err)
-		p.route, p.broken = nil, nil
+		p.route = nil
 		m.addPendingLocked(e.slot)
 	}
 	return append(pass, d)
 }
 
-// nextLocked applies an event to a peer: see [membership.Peer.Next]. more are the facts that the mesh does not know.
+// nextLocked applies an event to a peer: see [membership.Peer.Next]. more are the facts that belong to the event alone.
 func (m *Mesh) nextLocked(slot int, kind membership.PeerEvent, more membership.PeerFacts) membership.PeerEffects {
 	p := &m.peers[slot]
 	more |= membership.IsNeighbor.If(m.reach.isNear(p.node.ID)) | membership.HasRelays.If(m.cfg.Relay != nil) |

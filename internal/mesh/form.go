@@ -34,7 +34,7 @@ func (m *Mesh) form(ctx context.Context) error {
 	}
 	if err := m.awaitLinks(waiting, m.formation.isMissing, errs); err != nil {
 		if _, ok := errors.AsType[*UnreachableError](err); !ok {
-			err = m.missingLink(err)
+			err = m.missingLink(m.formation.isMissing, err)
 		}
 		return err
 	}
@@ -158,12 +158,12 @@ func (m *Mesh) expectJoining() {
 	}
 }
 
-// Formed tells the mesh that all nodes have made their links, and begins to watch. The error names a node without a link. Without
+// Formed tells the mesh that all nodes have made their links, and begins to watch. The error names a node whose link has ended. Without
 // Config.OnDemand, nodes behind this one that have not dialed it are dialed, on other goroutines.
 func (m *Mesh) Formed() error {
 	formed := false
 	m.loop.ask(func() {
-		formed = m.findLocked(m.formation.isMissing) < 0
+		formed = m.findLocked(m.formation.isLost) < 0
 		for slot := range m.peers {
 			if p := &m.peers[slot]; formed && !m.cfg.OnDemand && p.isPending() {
 				p.link.Need(link.Joining)
@@ -172,7 +172,7 @@ func (m *Mesh) Formed() error {
 		m.formed = formed
 	})
 	if !formed {
-		return m.missingLink(transport.ErrPeerGone)
+		return m.missingLink(m.formation.isLost, transport.ErrPeerGone)
 	}
 	m.wg.Go(m.monitor.run)
 	return nil
@@ -190,11 +190,11 @@ func (m *Mesh) missingRanks() (ranks []int) {
 	return ranks
 }
 
-// missingLink returns an error that names the first required node without a link.
-func (m *Mesh) missingLink(cause error) error {
+// missingLink returns an error that names the first node that is selected.
+func (m *Mesh) missingLink(selects func(slot int, p *peer) bool, cause error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	slot := m.findLocked(m.formation.isMissing)
+	slot := m.findLocked(selects)
 	if slot < 0 {
 		return cause
 	}

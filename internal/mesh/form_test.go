@@ -237,6 +237,22 @@ func TestFormedWithoutALink(t *testing.T) {
 	})
 }
 
+// TestFormedWhileALinkIsDialed: a connection has broken since Form, and the link is dialed again. No node is missing.
+func TestFormedWhileALinkIsDialed(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.link()
+		w.network.Cut(w.host(0), w.host(1))
+		synctest.Wait()
+		if l := w.linkOf(0, 1); !l.IsPending() {
+			t.Fatal("the connection has not broken")
+		}
+		for rank := range w.meshes {
+			w.open(rank)
+		}
+		w.wantWhole()
+	})
+}
+
 // TestSecondConnection: a second connection of a rank is refused, before and after Formed. The link
 // stays.
 func TestSecondConnection(t *testing.T) {

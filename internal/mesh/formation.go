@@ -75,8 +75,18 @@ func (f *formation) isDialed(slot int) bool {
 	return f.isRequired(slot) || !f.onDemand && f.isMember(slot)
 }
 
+// needs reports whether Form makes or needs the link to a slot.
+func (f *formation) needs(slot int) bool {
+	return slot != f.self && (f.isRequired(slot) || slot < f.self && f.isDialed(slot))
+}
+
 // isMissing reports whether Form waits for the link to a peer.
 func (f *formation) isMissing(slot int, p *peer) bool {
 	isLinked := p.isLinked() && p.route != nil // The route follows the connection.
-	return slot != f.self && !isLinked && (f.isRequired(slot) || slot < f.self && f.isDialed(slot))
+	return !isLinked && f.needs(slot)
+}
+
+// isLost reports whether a link that Form has made has ended. One whose connection broke is dialed again.
+func (f *formation) isLost(slot int, p *peer) bool {
+	return f.needs(slot) && (p.link == nil || p.link.IsOver())
 }

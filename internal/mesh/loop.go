@@ -4,7 +4,7 @@ import "sync"
 
 // A mailbox is a queue without a bound. One goroutine takes the items in order.
 type mailbox[T any] struct {
-	wake chan struct{} // holds a value if take has something to return
+	wake chan struct{} // holds a value if each has something to do
 
 	mu     sync.Mutex
 	items  []T

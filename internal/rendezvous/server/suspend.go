@@ -10,8 +10,8 @@ import (
 	"github.com/nexar-go/nexar/internal/rendezvous/handshake"
 )
 
-// lateMin is the delay of a turn from which on the loop counts as suspended. It is below all times of the arbiter in which nodes
-// have to answer.
+// lateMin is the delay of a turn that counts as a suspension of the loop. It is shorter than the time that the arbiter gives any node to
+// answer.
 const lateMin = handshake.Tick / 10
 
 // keepTurning makes the loop take a turn every Tick, with the pings (handshake.Outbox).
