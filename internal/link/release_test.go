@@ -140,6 +140,7 @@ func TestBothSidesCountTheSameFrames(t *testing.T) {
 	}
 	p := newKeptPair(t)
 	p.ha.message = func(m wire.Message, b []byte) { p.a.Credit().Consumed(wire.Messages, len(b)) }
+	p.a.Wait(1) // The request of TypeIdle does not release the connection before this test does.
 	for typ := wire.Type(1); ; typ++ {
 		if _, err := wire.Size(typ); err != nil {
 			break // after the last type
