@@ -19,33 +19,28 @@ type Programs struct {
 	// Path is the program of each library: for torch the Python interpreter, for nexar the
 	// nexar command.
 	Path        map[string]string
-	Rank        string // the benchmark program of nexar
-	Mpirun      string
+	Rank        string            // the benchmark program of nexar
+	Root        map[string]string // the folder of each MPI
 	TorchScript string
 
 	Missing  map[string]string // the reason, and how to install it, by library
 	Software map[string]string // versions
 }
 
-// Places are the folder of the module and the Python interpreter.
-type Places struct {
-	Bench  string // the folder of this module; programs are built in its subfolder .build
-	Python string // an interpreter with torch
-}
-
 // buildTimeout limits the build of one program. That of the Rust crate takes minutes.
 const buildTimeout = 15 * time.Minute
 
-// Build builds the programs of all installed libraries, and calls say before each. It installs
-// nothing. It returns an error only if nexar cannot be built or ctx ends; other failures are in
-// Programs.Missing.
-func Build(ctx context.Context, places Places, say func(step string)) (*Programs, error) {
-	bench, err := filepath.Abs(places.Bench)
+// Build builds the programs of all libraries that peers/install has installed, and calls say before each. Bench is the folder
+// of this module; programs are built in its subfolder .build. It returns an error only if nexar cannot be built or ctx ends;
+// other failures are in Programs.Missing.
+func Build(ctx context.Context, bench string, say func(step string)) (*Programs, error) {
+	bench, err := filepath.Abs(bench)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{dir: bench, out: filepath.Join(bench, ".build"), python: places.Python, programs: &Programs{
-		Path: make(map[string]string), Missing: make(map[string]string), Software: make(map[string]string),
+	out := filepath.Join(bench, ".build")
+	b := &builder{dir: bench, out: out, peers: filepath.Join(out, "peers"), programs: &Programs{
+		Path: make(map[string]string), Root: make(map[string]string), Missing: make(map[string]string), Software: make(map[string]string),
 	}}
 	if err := os.MkdirAll(b.out, 0o755); err != nil {
 		return nil, err
@@ -55,18 +50,18 @@ func Build(ctx context.Context, places Places, say func(step string)) (*Programs
 		return nil, fmt.Errorf("nexar for Go: %w", err)
 	}
 	for _, library := range []struct {
-		name, how string
-		build     func(context.Context) error
+		name  string
+		build func(context.Context) error
 	}{
-		{progOpenMPI, "apt-get install gcc openmpi-bin libopenmpi-dev", b.openMPI},
-		{progGloo, "apt-get install g++ libgloo-dev", b.gloo},
-		{progTorch, "python3 -m venv DIR && DIR/bin/pip install torch numpy, and -python DIR/bin/python", b.torch},
-		{progRust, "cargo 1.89 or later, which fetches the crate", b.rust},
+		{progIntel, func(ctx context.Context) error { return b.mpi(ctx, progIntel) }},
+		{progOpenMPI, func(ctx context.Context) error { return b.mpi(ctx, progOpenMPI) }},
+		{progMPICH, func(ctx context.Context) error { return b.mpi(ctx, progMPICH) }},
+		{progGloo, b.gloo}, {progTorch, b.torch}, {progRust, b.rust},
 	} {
 		say("building " + library.name)
 		if err := library.build(ctx); err != nil {
 			delete(b.programs.Path, library.name)
-			b.programs.Missing[library.name] = fmt.Sprintf("%v; to install it: %s", err, library.how)
+			b.programs.Missing[library.name] = fmt.Sprintf("%v; run \"make bench-install\"", err)
 		}
 	}
 	return b.programs, ctx.Err()
@@ -74,8 +69,8 @@ func Build(ctx context.Context, places Places, say func(step string)) (*Programs
 
 // A builder builds the programs and records their paths and versions.
 type builder struct {
-	dir, out, python string
-	programs         *Programs
+	dir, out, peers string
+	programs        *Programs
 }
 
 // do runs a command and returns its output. An error contains the last lines of the output.
@@ -127,43 +122,38 @@ func (b *builder) nexar(ctx context.Context) error {
 	return nil
 }
 
-func (b *builder) openMPI(ctx context.Context) error {
-	rank := filepath.Join(b.out, "rank-openmpi")
-	if _, err := b.do(ctx, nil, "mpicc", "-O3", "-o", rank, "peers/openmpi/rank.c"); err != nil {
+// mpi builds the program of an MPI.
+func (b *builder) mpi(ctx context.Context, name string) error {
+	rank, root := filepath.Join(b.out, "rank-"+name), filepath.Join(b.peers, name)
+	env := []string{"I_MPI_ROOT=" + root, "I_MPI_CC=cc"}
+	if _, err := b.do(ctx, env, filepath.Join(root, "bin", "mpicc"), "-O3", "-o", rank, "peers/mpi/rank.c"); err != nil {
 		return err
 	}
-	mpirun, err := exec.LookPath("mpirun")
-	if err != nil {
-		return errors.New("command mpirun not found")
-	}
-	b.programs.Path[progOpenMPI], b.programs.Mpirun = rank, mpirun
-	b.version(ctx, "Open MPI", mpirun, "--version")
-	b.version(ctx, "C compiler", "mpicc", "--version")
-	return nil
+	b.programs.Path[name], b.programs.Root[name] = rank, root
+	return nil // The program prints the version.
 }
 
 func (b *builder) gloo(ctx context.Context) error {
-	rank := filepath.Join(b.out, "rank-gloo")
-	if _, err := b.do(ctx, nil, "c++", "-std=c++17", "-O3", "-o", rank, "peers/gloo/rank.cc", "-lgloo", "-lpthread"); err != nil {
+	rank, root := filepath.Join(b.out, "rank-gloo"), filepath.Join(b.peers, "gloo", "usr")
+	libraries, err := filepath.Glob(filepath.Join(root, "lib", "*", "libgloo.so"))
+	if err != nil || len(libraries) != 1 {
+		return fmt.Errorf("%s: no libgloo.so", root)
+	}
+	lib := filepath.Dir(libraries[0])
+	if _, err := b.do(ctx, nil, "c++", "-std=c++17", "-O3", "-I", filepath.Join(root, "include"), "-o", rank, "peers/gloo/rank.cc",
+		"-L", lib, "-Wl,-rpath,"+lib, "-lgloo", "-lpthread"); err != nil {
 		return err
 	}
 	b.programs.Path[progGloo] = rank
-	b.programs.Software["Gloo"] = "unknown"
-	b.version(ctx, "Gloo", "dpkg-query", "--show", "--showformat", "${Version} (Debian)", "libgloo-dev")
+	b.version(ctx, "Gloo", "cat", filepath.Join(b.peers, "gloo", "version"))
 	return nil
 }
 
 func (b *builder) torch(ctx context.Context) error {
 	const printVersion = "import torch, torch.distributed as d; assert d.is_gloo_available(), 'torch is built without Gloo'; print(torch.__version__)"
-	version, err := b.do(ctx, nil, b.python, "-c", printVersion)
+	python := filepath.Join(b.peers, progTorch, "bin", "python")
+	version, err := b.do(ctx, nil, python, "-c", printVersion)
 	if err != nil {
-		return err
-	}
-	python, err := exec.LookPath(b.python)
-	if err != nil {
-		return err
-	}
-	if python, err = filepath.Abs(python); err != nil {
 		return err
 	}
 	b.programs.Path[progTorch] = python
@@ -173,12 +163,11 @@ func (b *builder) torch(ctx context.Context) error {
 }
 
 func (b *builder) rust(ctx context.Context) error {
-	target := filepath.Join(b.out, "cargo")
-	if _, err := b.do(ctx, nil, "cargo", "build", "--quiet", "--release", "--manifest-path", "peers/rust/Cargo.toml", "--target-dir", target); err != nil {
+	target := filepath.Join(b.peers, "cargo")
+	if _, err := b.do(ctx, nil, "cargo", "build", "--quiet", "--release", "--locked", "--offline", "--manifest-path", "peers/rust/Cargo.toml", "--target-dir", target); err != nil {
 		return err
 	}
 	b.programs.Path[progRust] = filepath.Join(target, "release", "rank-rust")
-	b.programs.Software["nexar (Rust)"] = "0.1.2"
 	b.version(ctx, "Rust", "rustc", "--version")
 	return nil
 }

@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,28 +20,47 @@ type Campaign struct {
 	Programs *Programs
 	Schedule Schedule
 	Rounds   int
-	Timeout  time.Duration // of one run of one system
+	Timeout  time.Duration // of one turn of one system
 
-	// Progress, if not nil, is called before each run.
-	Progress func(setting, system string, round int)
+	// Progress, if not nil, is called before each turn.
+	Progress func(setting, system, op string, round int)
 	// Note, if not nil, is called with each error that does not end the campaign.
 	Note func(text string)
 }
 
-// failuresMax is the number of consecutive failures after which a system is skipped.
+// failuresMax is the number of consecutive failures of an operation after which a system no longer gets turns for it.
 const failuresMax = 2
 
-// Runs returns the maximum number of runs of a setting.
-func (c *Campaign) Runs(s Setting) int { return c.Rounds * len(s.Systems) }
+// Turns returns the maximum number of turns of a setting.
+func (c *Campaign) Turns(s Setting) int { return c.Rounds * len(s.Systems) * len(c.work(s)) }
+
+// A job is the work of one turn.
+type job struct {
+	op    string
+	flags []string
+}
+
+// work returns the jobs of a round.
+func (c *Campaign) work(s Setting) []job {
+	var all []job
+	for _, op := range s.Ops {
+		all = append(all, job{op, c.Schedule.flags(op)})
+		if op == "send_recv" {
+			all = append(all, job{results.FirstSecond, firstSecond()})
+		}
+	}
+	return all
+}
 
 // Measure measures a setting. Failures of systems are entries of the file. It returns an error
 // if there is no measurement, if hosts cannot be made, or if ctx ends.
 func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error) {
 	f := &results.File{Header: results.Header{
 		Setting: s.Name, Title: s.Title, Ranks: s.Ranks, Day: time.Now().Format(time.DateOnly),
-		Rounds: c.Rounds, Budget: c.Schedule.Budget, Machine: ThisMachine(), Software: maps.Clone(c.Programs.Software),
+		Rounds: c.Rounds, Budget: c.Schedule.Budget, Load: load(), Machine: ThisMachine(), Software: maps.Clone(c.Programs.Software),
 	}}
 	for _, system := range s.Systems {
+		system.Missing = c.Programs.Missing[system.Program]
 		f.Header.Systems = append(f.Header.Systems, system.System)
 	}
 	var w *hosts.Network
@@ -51,32 +71,30 @@ func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error
 		}
 		defer w.Close()
 	}
-	failures := make([]int, len(s.Systems))
-	for i, system := range s.Systems {
-		if why := c.Programs.Missing[system.Program]; why != "" {
-			failures[i] = failuresMax
-			f.Entries = append(f.Entries, results.Entry{System: system.Name, Failed: "not installed: " + why})
-		}
-	}
+	failures := make(map[string]int) // in sequence, by system and operation
 	for round := 1; round <= c.Rounds; round++ {
-		for j := range s.Systems {
-			// The order rotates, so that every system runs first equally often.
-			i := (j + round - 1) % len(s.Systems)
-			if failures[i] >= failuresMax {
-				continue
+		for _, job := range c.work(s) {
+			for j := range s.Systems {
+				// The order rotates, so that every system runs first equally often.
+				i := (j + round - 1) % len(s.Systems)
+				key := s.Systems[i].Name + " " + job.op
+				if f.Header.Systems[i].Missing != "" || failures[key] >= failuresMax {
+					continue
+				}
+				if c.Progress != nil {
+					c.Progress(s.Name, s.Systems[i].Label, job.op, round)
+				}
+				err := c.turn(ctx, s, i, job, round, w, f)
+				if ctx.Err() != nil {
+					return nil, context.Cause(ctx)
+				}
+				failures[key]++
+				if err == nil {
+					failures[key] = 0
+				} else if c.Note != nil {
+					c.Note(fmt.Sprintf("%s, %s, %s, round %d: %v", s.Name, s.Systems[i].Label, job.op, round, err))
+				}
 			}
-			c.progress(s, s.Systems[i], round)
-			err := c.once(ctx, s, i, round, w, f)
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			failures[i]++
-			if err == nil {
-				failures[i] = 0
-				continue
-			}
-			c.note(fmt.Sprintf("%s, %s, round %d: %v", s.Name, s.Systems[i].Label, round, err))
-			f.Entries = append(f.Entries, results.Entry{Round: round, System: s.Systems[i].Name, Failed: err.Error()})
 		}
 	}
 	if len(f.Ops()) == 0 {
@@ -85,20 +103,8 @@ func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error
 	return f, nil
 }
 
-func (c *Campaign) progress(s Setting, system System, round int) {
-	if c.Progress != nil {
-		c.Progress(s.Name, system.Label, round)
-	}
-}
-
-func (c *Campaign) note(text string) {
-	if c.Note != nil {
-		c.Note(text)
-	}
-}
-
-// once runs a system once and adds its measurements to f, including those before a failure.
-func (c *Campaign) once(ctx context.Context, s Setting, i, round int, w *hosts.Network, f *results.File) (err error) {
+// turn runs a system once and adds its measurements to f, including those before a failure, with the state of the processors.
+func (c *Campaign) turn(ctx context.Context, s Setting, i int, job job, round int, w *hosts.Network, f *results.File) (err error) {
 	dir, err := os.MkdirTemp("", "nexar-peers-")
 	if err != nil {
 		return err
@@ -106,7 +112,7 @@ func (c *Campaign) once(ctx context.Context, s Setting, i, round int, w *hosts.N
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	system := s.Systems[i]
 	l := launch{
-		setting: s, schedule: c.Schedule, programs: c.Programs, dir: dir, token: nexar.NewToken(), root: os.Geteuid() == 0,
+		setting: s, work: job.flags, programs: c.Programs, dir: dir, token: nexar.NewToken(), root: os.Geteuid() == 0,
 	}
 	if w != nil {
 		l.network = w
@@ -115,18 +121,20 @@ func (c *Campaign) once(ctx context.Context, s Setting, i, round int, w *hosts.N
 		}
 	}
 	all := l.processes(system)
-	output, failed := runAll(ctx, all, c.Timeout)
-	lines, err := results.Parse(output)
-	if err != nil {
-		return errors.Join(failed, err)
+	before := RoundTrip()
+	output, err := runAll(ctx, all, c.Timeout)
+	after := RoundTrip()
+	lines, err2 := results.Parse(output)
+	entries, about, err3 := results.Merge(round, system.Name, s.Ranks, lines)
+	if err = cmp.Or(err, err2, err3); err != nil {
+		entries = append(entries, results.Entry{Round: round, System: system.Name, Op: job.op, Failed: err.Error()})
 	}
-	entries, about, err := results.Merge(round, system.Name, s.Ranks, lines)
-	f.Entries = append(f.Entries, entries...)
+	for _, e := range entries {
+		e.Op, e.Before, e.After = job.op, before, after
+		f.Entries = append(f.Entries, e)
+	}
 	if column := &f.Header.Systems[i]; about != "" {
 		column.About, column.Command = about, l.readable(all[len(all)-1])
-	}
-	if failed != nil {
-		return failed
 	}
 	return err
 }

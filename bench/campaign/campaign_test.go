@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +20,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSettings(t *testing.T) {
 	seen := make(map[string]bool)
-	for _, s := range Settings() {
+	for _, s := range Settings(2) {
 		if seen[s.Name] {
 			t.Errorf("two settings are named %s", s.Name)
 		}
 		seen[s.Name] = true
-		if s.Hosts > 0 && s.Ranks%s.Hosts != 0 {
-			t.Errorf("%s: %d ranks are not a multiple of %d hosts", s.Name, s.Ranks, s.Hosts)
-		}
 		names := make(map[string]bool)
 		for _, system := range s.Systems {
 			if names[system.Name] {
@@ -39,15 +37,18 @@ func TestSettings(t *testing.T) {
 			if system.Ours && system.Encrypted != strings.Contains(system.Want, "+tls") {
 				t.Errorf("%s, %s: Encrypted is %v, but the expected transport is %s", s.Name, system.Name, system.Encrypted, system.Want)
 			}
+			// A system that spins yields the processor only where ranks share one.
+			words := strings.Join(slices.Concat(system.Env, system.Flags), " ")
+			yields := strings.Contains(words, "WAIT_MODE=1") || strings.Contains(words, "mpi_yield_when_idle 1") || strings.Contains(words, "BEFORE_YIELD=1")
+			if mpi := names[system.Name] && slices.Contains([]string{progIntel, progOpenMPI, progMPICH}, system.Program); mpi && yields != (s.Ranks > 2) {
+				t.Errorf("%s, %s: yields is %v with %d ranks on 2 processors", s.Name, system.Name, yields, s.Ranks)
+			}
 		}
 	}
-	if len(Quick()) < 4 {
-		t.Errorf("Quick returned %d settings, want at least 4", len(Quick()))
-	}
-	if _, err := Find([]string{"shm-4", "no-such"}); err == nil {
+	if _, err := Find(Settings(2), []string{"shm-4", "no-such"}); err == nil {
 		t.Error("Find of an unknown setting: no error")
 	}
-	if got, err := Find([]string{"hosts-4x2", "shm-4"}); err != nil || len(got) != 2 || got[0].Name != "hosts-4x2" {
+	if got, err := Find(Settings(2), []string{"tcp-4", "shm-4"}); err != nil || len(got) != 2 || got[0].Name != "tcp-4" {
 		t.Errorf("Find: got %+v, %v, want the two settings in the order of the names", got, err)
 	}
 }
@@ -61,17 +62,17 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
 	}
-	s := Schedule{Sizes: []int{8, 64 << 20}}
-	if got, want := s.points(), "8:500:20,67108864:5:0"; got != want {
+	s := Schedule{Sizes: []int{8, 64 << 20}, Budget: 0.5}
+	if got, want := strings.Join(s.flags("barrier"), " "), "-ops barrier -sizes 8,67108864 -untouched 1 -budget 0.5 -warm 0.05"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	last := 1 << 30
-	for _, bytes := range DefaultSizes() {
-		iters, _ := iterations(bytes)
-		if iters < 3 || iters > last {
-			t.Errorf("%d bytes: %d iterations, want from 3 to %d, the number of the next smaller size", bytes, iters, last)
-		}
-		last = iters
+}
+
+// TestRoundTrip checks that the probe ends, and that a round trip takes more than the access to a cache and less than a
+// sleep.
+func TestRoundTrip(t *testing.T) {
+	if got := RoundTrip(); got != 0 && (got < 0.01 || got > 50) {
+		t.Errorf("got %v µs, want 0 or from 0.01 to 50", got)
 	}
 }
 
@@ -80,70 +81,88 @@ type plain struct{}
 
 func (plain) Addr(host int) string       { return fmt.Sprint("10.0.0.", host+1) }
 func (plain) Prefix(host int) []string   { return []string{"nsenter", fmt.Sprint("n", host), "--"} }
-func system(s Setting, i int) System     { return s.Systems[i] }
 func commandOf(p process) (words string) { return strings.Join(append(p.env, p.args...), " ") }
 
 func TestLaunch(t *testing.T) {
 	l := launch{
-		schedule: Schedule{Sizes: []int{8}, Budget: 0.5}, dir: "/tmp/run", network: plain{}, agent: "/tmp/run/agent.sh", token: "T",
+		work: []string{"-ops", "barrier"}, dir: "/tmp/run", network: plain{}, agent: "/tmp/run/agent.sh", token: "T",
 		programs: &Programs{
-			Path: map[string]string{progNexar: "/b/nexar", progOpenMPI: "/b/mpi", progGloo: "/b/gloo", progTorch: "/py", progRust: "/b/rust"},
-			Rank: "/b/rank", Mpirun: "/usr/bin/mpirun", TorchScript: "/s/rank.py",
+			Path: map[string]string{progNexar: "/b/nexar", progIntel: "/b/impi", progOpenMPI: "/b/mpi", progGloo: "/b/gloo", progTorch: "/py", progRust: "/b/rust"},
+			Root: map[string]string{progIntel: "/p/impi", progOpenMPI: "/p/open"},
+			Rank: "/b/rank", TorchScript: "/s/rank.py",
 		},
 	}
-	const work = "-ops barrier -points 8:500:20 -budget 0.5"
+	session := ""
+	if words := inSession(); words != nil {
+		session = strings.Join(words, " ") + " "
+	}
 	for _, test := range []struct {
 		setting Setting
-		system  System
+		name    string
 		count   int
-		last    string
+		last    string // S stands for the words that give a rank its session
 		shown   string
 	}{
-		{loopback(2), openMPI("x", "X", "btl", "self,tcp"), 1,
-			"/usr/bin/mpirun --oversubscribe -np 2 --mca pml ob1 --mca btl self,tcp /b/mpi " + work,
-			"mpirun --oversubscribe -np 2 --mca pml ob1 --mca btl self,tcp mpi " + work},
-		{loopback(2), gloo(), 2, "/b/gloo " + work + " -rank 1 -ranks 2 -store /tmp/run -iface lo",
-			"gloo " + work + " -rank 1 -ranks 2 -store $DIR -iface lo"},
-		{loopback(2), torch(), 2, "OMP_NUM_THREADS=1 /py /s/rank.py " + work + " -rank 1 -ranks 2 -store /tmp/run -iface lo",
-			"OMP_NUM_THREADS=1 py rank.py " + work + " -rank 1 -ranks 2 -store $DIR -iface lo"},
-		{loopback(2), ours("q", "Q", "quic", "quic+tls", true), 1,
-			"NEXAR_TRANSPORTS=quic /b/nexar run --no-prefix -n 2 -- /b/rank " + work + " -want quic+tls",
-			"NEXAR_TRANSPORTS=quic nexar run --no-prefix -n 2 -- rank " + work + " -want quic+tls"},
-		{oneProcess(4), system(oneProcess(4), 0), 1, "/b/rust -local 4 " + work, "rust -local 4 " + work},
-		{oneProcess(4), system(oneProcess(4), 1), 1,
-			"/b/rank -local 4 " + work + " -want mem", "rank -local 4 " + work + " -want mem"},
-		{onHosts(2, 2), gloo(), 4, "nsenter n1 -- /b/gloo " + work + " -rank 3 -ranks 4 -store /tmp/run -iface eth0",
-			"[host2] gloo " + work + " -rank 3 -ranks 4 -store $DIR -iface eth0"},
-		{onHosts(2, 2), openMPI("x", "X"), 1,
-			"nsenter n0 -- /usr/bin/mpirun --oversubscribe -np 4 --mca pml ob1 --host 10.0.0.1:2,10.0.0.2:2 --map-by slot" +
-				" --mca plm_rsh_agent /tmp/run/agent.sh --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 /b/mpi " + work,
-			"[host1] mpirun --oversubscribe -np 4 --mca pml ob1 --host 10.0.0.1:2,10.0.0.2:2 --map-by slot" +
-				" --mca plm_rsh_agent $DIR/agent.sh --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 mpi " + work},
-		{onHosts(2, 2), ours("t", "T", "tcp", "tcp", false), 3,
+		{sharedMemory(2, 2), progIntel, 1,
+			"I_MPI_FABRICS=shm I_MPI_ROOT=/p/impi /p/impi/bin/mpiexec.hydra -n 2 S/b/impi -ops barrier",
+			"I_MPI_FABRICS=shm mpiexec.hydra -n 2 impi -ops barrier"},
+		{sharedMemory(4, 2), progOpenMPI, 1,
+			"/p/open/bin/mpirun -np 4 --mca btl self,sm --mca pml ob1 --oversubscribe --mca mpi_yield_when_idle 1 S/b/mpi -ops barrier",
+			"mpirun -np 4 --mca btl self,sm --mca pml ob1 --oversubscribe --mca mpi_yield_when_idle 1 mpi -ops barrier"},
+		{overNetwork(2, 0, 2), progTorch, 2,
+			"OMP_NUM_THREADS=1 S/py /s/rank.py -ops barrier -rank 1 -ranks 2 -store /tmp/run -iface lo -first 127.0.0.1",
+			"OMP_NUM_THREADS=1 py rank.py -ops barrier -rank 1 -ranks 2 -store $DIR -iface lo -first 127.0.0.1"},
+		{overNetwork(2, 0, 2), "nexar-quic", 1,
+			"NEXAR_TRANSPORTS=quic /b/nexar run --no-prefix -n 2 -- S/b/rank -want quic+tls -ops barrier",
+			"NEXAR_TRANSPORTS=quic nexar run --no-prefix -n 2 -- rank -want quic+tls -ops barrier"},
+		{overNetwork(4, 2, 4), progGloo, 4,
+			"nsenter n1 -- S/b/gloo -ops barrier -rank 3 -ranks 4 -store /tmp/run -iface eth0 -first 10.0.0.1",
+			"[host2] gloo -ops barrier -rank 3 -ranks 4 -store $DIR -iface eth0 -first 10.0.0.1"},
+		{overNetwork(4, 2, 4), progIntel, 1,
+			"I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 I_MPI_ROOT=/p/impi nsenter n0 -- /p/impi/bin/mpiexec.hydra -n 4" +
+				" -launcher rsh -launcher-exec /tmp/run/agent.sh -hosts 10.0.0.1:2,10.0.0.2:2 -iface eth0 S/b/impi -ops barrier",
+			"[host1] I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 mpiexec.hydra -n 4" +
+				" -launcher rsh -launcher-exec $DIR/agent.sh -hosts 10.0.0.1:2,10.0.0.2:2 -iface eth0 impi -ops barrier"},
+		{overNetwork(4, 2, 4), "nexar-tcp", 3,
 			"NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=T nsenter n1 -- /b/nexar run --no-prefix -n 2" +
-				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- /b/rank " + work + " -want tcp",
+				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- S/b/rank -want quic+tcp -ops barrier",
 			"[host2] NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=$(nexar token) nexar run --no-prefix -n 2" +
-				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- rank " + work + " -want tcp"},
+				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- rank -want quic+tcp -ops barrier"},
 	} {
 		l.setting = test.setting
-		l.setting.Ops = []string{"barrier"}
-		all := l.processes(test.system)
+		i := slices.IndexFunc(test.setting.Systems, func(s System) bool { return s.Name == test.name })
+		all := l.processes(test.setting.Systems[i])
 		if len(all) != test.count {
-			t.Errorf("%s, %s: got %d processes, want %d", test.setting.Name, test.system.Name, len(all), test.count)
+			t.Errorf("%s, %s: got %d processes, want %d", test.setting.Name, test.name, len(all), test.count)
 			continue
 		}
 		last := all[len(all)-1]
-		if got := commandOf(last); got != test.last {
-			t.Errorf("%s, %s: got\n%s\nwant\n%s", test.setting.Name, test.system.Name, got, test.last)
+		if got, want := commandOf(last), strings.Replace(test.last, " S/", " "+session+"/", 1); got != want {
+			t.Errorf("%s, %s: got\n%s\nwant\n%s", test.setting.Name, test.name, got, want)
 		}
 		if got := l.readable(last); got != test.shown {
-			t.Errorf("%s, %s: readable returned\n%s\nwant\n%s", test.setting.Name, test.system.Name, got, test.shown)
+			t.Errorf("%s, %s: readable returned\n%s\nwant\n%s", test.setting.Name, test.name, got, test.shown)
 		}
 	}
 }
 
+// TestSessions checks that each rank is in a session of its own, and so in an autogroup of its own, whatever started it.
+func TestSessions(t *testing.T) {
+	if inSession() == nil {
+		return
+	}
+	out, err := runAll(t.Context(), []process{{args: append(inSession(), "sh", "-c", "cut -d' ' -f1,6 /proc/self/stat; :; echo $$")}}, time.Minute)
+	var self, session, shell int
+	if _, err2 := fmt.Sscan(string(out), &self, &session, &shell); err != nil || err2 != nil || session != shell {
+		t.Errorf("got %q, %v, %v, want a shell that leads its session", out, err, err2)
+	}
+	if _, err := runAll(t.Context(), []process{{args: append(inSession(), "sh", "-c", "exit 7")}}, time.Minute); err == nil || !strings.Contains(err.Error(), "7") {
+		t.Errorf("a rank that exits with status 7: got %v, want an error with it", err)
+	}
+}
+
 func TestCleanEnv(t *testing.T) {
-	got := cleanEnv([]string{"PATH=/bin", "NEXAR_LOG=debug", "OMPI_MCA_btl=x", "GOMAXPROCS=1", "OMP_NUM_THREADS=9", "HOME=/"})
+	got := cleanEnv([]string{"PATH=/bin", "NEXAR_LOG=debug", "OMPI_MCA_btl=x", "I_MPI_PIN=1", "GOMAXPROCS=1", "OMP_NUM_THREADS=9", "HOME=/"})
 	if want := []string{"PATH=/bin", "HOME=/"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -181,35 +200,39 @@ func fake(t *testing.T, script string) *Programs {
 // TestMeasure measures a system that works, one that fails, and one that is not installed.
 func TestMeasure(t *testing.T) {
 	s := Setting{Name: "s", Title: "a setting", Ranks: 2, Ops: []string{"barrier"}, Systems: []System{
-		gloo(), {System: results.System{Name: "bad", Label: "Bad"}, Program: progRust, Local: true}, torch(),
+		{System: results.System{Name: "good", Label: "Good"}, Program: progGloo},
+		{System: results.System{Name: "bad", Label: "Bad"}, Program: progRust, Env: []string{"BAD=1"}},
+		{System: results.System{Name: "none", Label: "None"}, Program: progTorch},
 	}}
-	// A program with -local runs all ranks and fails. A rank gets its number after -rank.
 	const script = `
-case "$*" in *-local*) echo '{"about":"bad"}'; echo oh no >&2; exit 3 ;; esac
+[ -n "$BAD" ] && { echo '{"about":"bad"}'; echo oh no >&2; exit 3; }
 while [ "$1" != -rank ]; do shift; done
 [ "$2" = 0 ] && echo '{"about":"good"}'
 echo "{\"op\":\"barrier\",\"bytes\":0,\"ranks\":2,\"rank\":$2,\"iters\":3,\"median_us\":1.5,\"wrong\":0}"
 `
-	runs, notes := 0, 0
+	turns, notes := 0, 0
 	c := Campaign{
 		Programs: fake(t, script), Schedule: Schedule{Sizes: []int{8}, Budget: 1}, Rounds: 3, Timeout: time.Minute,
-		Progress: func(string, string, int) { runs++ }, Note: func(string) { notes++ },
+		Progress: func(string, string, string, int) { turns++ }, Note: func(string) { notes++ },
 	}
 	f, err := c.Measure(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, bad := f.Cell(s.Systems[0].System, "barrier", 0), 0
+	good, bad := 0, 0
 	for _, e := range f.Entries {
 		if e.System == "bad" && strings.Contains(e.Failed, "oh no") {
 			bad++
 		}
+		if e.System == "good" && e.US == 1.5 && e.Op == "barrier" && (e.Before > 0) == (e.After > 0) {
+			good++
+		}
 	}
-	if good.Rounds != 3 || good.US != 1.5 || bad != failuresMax || runs != 3+failuresMax || notes != bad {
-		t.Errorf("got %+v, %d failures, %d runs and %d notes, want 3 rounds, and %d failures", good, bad, runs, notes, failuresMax)
+	if good != 3 || bad != failuresMax || turns != 3+failuresMax || notes != bad {
+		t.Errorf("got %d results, %d failures, %d turns and %d notes, want 3 results, and %d failures", good, bad, turns, notes, failuresMax)
 	}
-	if got := f.Header.Systems[0].About; got != "good" {
-		t.Errorf("description of the system: got %q, want good", got)
+	if systems := f.Header.Systems; systems[0].About != "good" || systems[2].Missing != "get it" {
+		t.Errorf("got the systems %+v, want the description of the first, and why the last is missing", systems)
 	}
 }
 

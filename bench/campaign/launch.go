@@ -2,6 +2,8 @@ package campaign
 
 import (
 	"fmt"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +26,7 @@ type network interface {
 // A launch has the parameters of one start of a system.
 type launch struct {
 	setting  Setting
-	schedule Schedule
+	work     []string // the flags that all programs take
 	programs *Programs
 	dir      string  // for files of this run
 	network  network // nil without hosts
@@ -33,57 +35,51 @@ type launch struct {
 	root     bool    // whether the driver runs as root: mpirun needs a flag for that
 }
 
-// processes returns the processes of one run of a system. They end after the measurement.
+// processes returns the processes of one turn of a system. They end after the measurement.
 func (l launch) processes(s System) []process {
-	work := l.work(s)
-	switch {
-	case s.Program == progOpenMPI:
-		return l.openMPI(s, work)
-	case s.Program == progGloo:
-		return l.byRank(s, append([]string{l.programs.Path[progGloo]}, work...))
-	case s.Program == progTorch:
-		return l.byRank(s, append([]string{l.programs.Path[progTorch], l.programs.TorchScript}, work...))
-	case s.Local && s.Program == progRust:
-		return l.oneProcess(s, l.programs.Path[progRust], work)
-	case s.Local:
-		return l.oneProcess(s, l.programs.Rank, work)
+	switch s.Program {
+	case progIntel, progMPICH:
+		return l.hydra(s)
+	case progOpenMPI:
+		return l.openMPI(s)
+	case progTorch:
+		return l.byRank(s, l.programs.Path[progTorch], l.programs.TorchScript)
+	case progGloo, progRust:
+		return l.byRank(s, l.programs.Path[s.Program])
 	default:
-		return l.nexar(s, work)
+		return l.nexar(s)
 	}
 }
 
-// work returns the flags that all programs take.
-func (l launch) work(s System) []string {
-	ops := l.setting.Ops
-	if s.Bound {
-		ops = []string{"copy_only"}
+// inSession returns the words in front of a rank that give it a session of its own, and so, on Linux, an autogroup with the
+// default weight: launchers differ in whether their ranks share one. The rank must not be the leader of its process group.
+func inSession() []string {
+	if runtime.GOOS != "linux" {
+		return nil
 	}
-	flags := []string{"-ops", strings.Join(ops, ","), "-points", l.schedule.points(), "-budget", fmt.Sprint(l.schedule.Budget)}
-	if s.Want != "" {
-		flags = append(flags, "-want", s.Want)
-	}
-	return flags
+	return []string{"sh", "-c", `setsid "$@"; exit $?`, "sh"}
 }
+
+// rank returns the command of one rank.
+func (l launch) rank(words ...string) []string { return slices.Concat(inSession(), words, l.work) }
 
 func (l launch) perHost() int { return l.setting.Ranks / l.setting.Hosts }
 
-// oneProcess returns a process that runs all ranks.
-func (l launch) oneProcess(s System, program string, work []string) []process {
-	return []process{{args: append([]string{program, "-local", strconv.Itoa(l.setting.Ranks)}, work...), env: s.Env}}
-}
+// The network devices of one machine and of a host.
+const loopbackDevice, hostDevice = "lo", hosts.Interface
 
-// byRank returns a process for each rank. The ranks find each other through files in l.dir.
-func (l launch) byRank(s System, command []string) []process {
+// byRank returns a process for each rank. The ranks find each other through files in l.dir, or at rank 0.
+func (l launch) byRank(s System, command ...string) []process {
 	var all []process
 	for rank := range l.setting.Ranks {
 		var prefix []string
-		iface := "lo"
+		device, first := loopbackDevice, "127.0.0.1"
 		if l.setting.Hosts > 0 {
-			prefix, iface = l.network.Prefix(rank/l.perHost()), hosts.Interface
+			prefix, device, first = l.network.Prefix(rank/l.perHost()), hostDevice, l.network.Addr(0)
 		}
 		all = append(all, process{
-			args: slices.Concat(prefix, command, []string{
-				"-rank", strconv.Itoa(rank), "-ranks", strconv.Itoa(l.setting.Ranks), "-store", l.dir, "-iface", iface,
+			args: slices.Concat(prefix, l.rank(command...), []string{
+				"-rank", strconv.Itoa(rank), "-ranks", strconv.Itoa(l.setting.Ranks), "-store", l.dir, "-iface", device, "-first", first,
 			}),
 			env: s.Env,
 		})
@@ -91,35 +87,48 @@ func (l launch) byRank(s System, command []string) []process {
 	return all
 }
 
-func (l launch) openMPI(s System, work []string) []process {
-	args := []string{l.programs.Mpirun, "--oversubscribe", "-np", strconv.Itoa(l.setting.Ranks)}
+// hydra returns mpiexec of MPICH or Intel MPI.
+func (l launch) hydra(s System) []process {
+	root := l.programs.Root[s.Program]
+	args := []string{filepath.Join(root, "bin", "mpiexec.hydra"), "-n", strconv.Itoa(l.setting.Ranks)}
+	if l.setting.Hosts > 0 {
+		args = slices.Concat(l.network.Prefix(0), args, []string{
+			"-launcher", "rsh", "-launcher-exec", l.agent, "-hosts", l.hostList(), "-iface", hostDevice,
+		})
+	}
+	env := append(slices.Clone(s.Env), "I_MPI_ROOT="+root)
+	return []process{{args: slices.Concat(args, s.Flags, l.rank(l.programs.Path[s.Program])), env: env}}
+}
+
+// hostList returns the hosts and the number of ranks on each.
+func (l launch) hostList() string {
+	var list []string
+	for host := range l.setting.Hosts {
+		list = append(list, fmt.Sprintf("%s:%d", l.network.Addr(host), l.perHost()))
+	}
+	return strings.Join(list, ",")
+}
+
+func (l launch) openMPI(s System) []process {
+	args := []string{filepath.Join(l.programs.Root[s.Program], "bin", "mpirun"), "-np", strconv.Itoa(l.setting.Ranks)}
 	if l.root {
 		args = append(args, "--allow-run-as-root")
 	}
-	for i := 0; i+1 < len(s.MCA); i += 2 {
-		args = append(args, "--mca", s.MCA[i], s.MCA[i+1])
-	}
+	args = append(args, s.Flags...)
 	if l.setting.Hosts > 0 {
-		var list []string
-		for host := range l.setting.Hosts {
-			list = append(list, fmt.Sprintf("%s:%d", l.network.Addr(host), l.perHost()))
-		}
 		args = slices.Concat(l.network.Prefix(0), args, []string{
-			"--host", strings.Join(list, ","), "--map-by", "slot",
-			"--mca", "plm_rsh_agent", l.agent,
-			"--mca", "btl_tcp_if_include", hosts.Interface, "--mca", "oob_tcp_if_include", hosts.Interface,
+			"--host", l.hostList(), "--map-by", "slot", "--prtemca", "plm_ssh_agent", l.agent, "--prtemca", "prte_if_include", hostDevice,
 		})
 	}
-	args = append(args, l.programs.Path[progOpenMPI])
-	return []process{{args: append(args, work...), env: s.Env}}
+	return []process{{args: append(args, l.rank(l.programs.Path[s.Program])...), env: s.Env}}
 }
 
 // seedPort is the port of the seed, on the first host.
 const seedPort = "7945"
 
 // nexar returns one nexar run without hosts, else a seed and one nexar run for each host.
-func (l launch) nexar(s System, work []string) []process {
-	rank := append([]string{"--", l.programs.Rank}, work...)
+func (l launch) nexar(s System) []process {
+	rank := append([]string{"--"}, l.rank(l.programs.Rank, "-want", s.Want)...)
 	if l.setting.Hosts == 0 {
 		run := []string{l.programs.Path[progNexar], "run", "--no-prefix", "-n", strconv.Itoa(l.setting.Ranks)}
 		return []process{{args: append(run, rank...), env: s.Env}}
@@ -157,8 +166,13 @@ func (l launch) readable(p process) string {
 			break
 		}
 	}
+	if i := slices.Index(args, "sh"); i >= 0 { // the start in a session of its own
+		args = append(slices.Clone(args[:i]), args[i+len(inSession()):]...)
+	}
 	for _, word := range slices.Concat(p.env, args) {
 		switch {
+		case strings.HasPrefix(word, "I_MPI_ROOT="):
+			continue
 		case l.dir != "" && strings.HasPrefix(word, l.dir):
 			word = "$DIR" + strings.TrimPrefix(word, l.dir)
 		case strings.HasPrefix(word, "/"):

@@ -36,6 +36,14 @@ func ThisMachine() results.Machine {
 	return m
 }
 
+// load returns the load average of the last minute, or 0 where the system does not report it.
+func load() (load float64) {
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &load)
+	}
+	return load
+}
+
 // field returns the value of the first line "name : value", or "".
 func field(text, name string) string {
 	for line := range strings.Lines(text) {

@@ -91,7 +91,7 @@ func cleanEnv(env []string) []string {
 	for _, pair := range env {
 		switch {
 		case strings.HasPrefix(pair, "NEXAR_"), strings.HasPrefix(pair, "OMPI_"), strings.HasPrefix(pair, "GLOO_"),
-			strings.HasPrefix(pair, "OMP_"), strings.HasPrefix(pair, "GOMAXPROCS="), strings.HasPrefix(pair, "GODEBUG="):
+			strings.HasPrefix(pair, "I_MPI_"), strings.HasPrefix(pair, "MPIR_"), strings.HasPrefix(pair, "FI_"), strings.HasPrefix(pair, "OMP_"), strings.HasPrefix(pair, "GOMAXPROCS="), strings.HasPrefix(pair, "GODEBUG="):
 		default:
 			clean = append(clean, pair)
 		}

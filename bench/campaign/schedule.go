@@ -3,6 +3,7 @@ package campaign
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -11,16 +12,11 @@ import (
 // A Schedule has the sizes to measure and the time for each.
 type Schedule struct {
 	Sizes  []int   // bytes
-	Budget float64 // seconds for an operation at one size
+	Budget float64 // seconds for an operation at one size in one turn
 }
 
-// DefaultSizes returns the powers of 8 up to 16 MiB, and 64 MiB.
-func DefaultSizes() []int {
-	return []int{8, 64, 512, 4 << 10, 32 << 10, 256 << 10, 2 << 20, 16 << 20, 64 << 20}
-}
-
-// QuickSizes returns a few sizes from 8 bytes to 8 MiB.
-func QuickSizes() []int { return []int{8, 4 << 10, 256 << 10, 8 << 20} }
+// warmth is the part of the budget that a system may run before, without being measured.
+const warmth = 0.1
 
 // ParseSizes parses a list of sizes such as "8,64KiB,1MiB". It returns them sorted, without
 // duplicates.
@@ -42,25 +38,17 @@ const (
 	bytesMax = 1 << 30
 )
 
-// iterations returns the maximum number of timed runs of a size and the number of warm-up runs,
-// the same for all systems. One more run checks the result.
-func iterations(bytes int) (iters, warm int) {
-	for _, row := range []struct{ bytes, iters, warm int }{
-		{4 << 10, 500, 20}, {64 << 10, 200, 10}, {1 << 20, 60, 3}, {8 << 20, 15, 1}, {bytesMax, 5, 0},
-	} {
-		if bytes <= row.bytes {
-			return row.iters, row.warm
-		}
+// flags returns the flags of the programs for an operation.
+func (s Schedule) flags(op string) []string {
+	var sizes []string
+	for _, bytes := range s.Sizes {
+		sizes = append(sizes, strconv.Itoa(bytes))
 	}
-	panic(fmt.Sprintf("campaign: size of %d bytes exceeds the maximum of %d", bytes, bytesMax))
+	return []string{
+		"-ops", op, "-sizes", strings.Join(sizes, ","), "-untouched", "1",
+		"-budget", fmt.Sprint(s.Budget), "-warm", fmt.Sprint(s.Budget * warmth),
+	}
 }
 
-// points formats the schedule for the flag -points of the programs.
-func (s Schedule) points() string {
-	var parts []string
-	for _, bytes := range s.Sizes {
-		iters, warm := iterations(bytes)
-		parts = append(parts, fmt.Sprintf("%d:%d:%d", bytes, iters, warm))
-	}
-	return strings.Join(parts, ",")
-}
+// firstSecond returns the flags that measure messages of 8 B in the first second.
+func firstSecond() []string { return []string{"-ops", "send_recv", "-sizes", "8", "-budget", "1"} }

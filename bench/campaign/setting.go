@@ -9,7 +9,7 @@ import (
 
 // A Setting has the placement of the ranks and the systems to compare.
 type Setting struct {
-	Name  string // "loopback-4"
+	Name  string // "tcp-4"
 	Title string
 	Ranks int
 	// Hosts is the number of simulated hosts, each with the same number of ranks. 0 runs all
@@ -24,9 +24,7 @@ type System struct {
 	results.System
 	Program string   // a key of Programs
 	Env     []string // for the ranks
-	MCA     []string // for mpirun: names and values
-	// Local runs all ranks in one process.
-	Local bool
+	Flags   []string // for mpirun
 	// Want lists transports, separated by commas. Ranks of nexar fail unless they use one of
 	// them, so that no other transport is measured under this name.
 	Want string
@@ -35,68 +33,47 @@ type System struct {
 // The keys of Programs.Path.
 const (
 	progNexar   = "nexar"
+	progIntel   = "impi"
 	progOpenMPI = "openmpi"
+	progMPICH   = "mpich"
 	progGloo    = "gloo"
 	progTorch   = "torch"
 	progRust    = "rust"
 )
 
-// Settings returns all settings, in the order of the page.
-func Settings() []Setting {
-	var all []Setting
-	for _, n := range []int{2, 4, 8} {
-		all = append(all, sharedMemory(n))
+// Settings returns all settings, in the order of the page, for a machine with a number of processors.
+func Settings(processors int) []Setting {
+	return []Setting{
+		sharedMemory(2, processors), sharedMemory(4, processors),
+		overNetwork(2, 0, processors), overNetwork(4, 0, processors), overNetwork(4, 4, processors),
 	}
-	for _, n := range []int{64, 128} {
-		all = append(all, manyRanks(n))
-	}
-	for _, n := range []int{2, 4, 8} {
-		all = append(all, loopback(n))
-	}
-	return append(all, onHosts(4, 1), onHosts(4, 2), oneProcess(4))
-}
-
-// Quick returns the settings with four ranks, which check all programs in two minutes.
-func Quick() []Setting {
-	return slices.DeleteFunc(Settings(), func(s Setting) bool {
-		return s.Ranks != 4
-	})
 }
 
 // Find returns the settings with these names.
-func Find(names []string) ([]Setting, error) {
+func Find(settings []Setting, names []string) ([]Setting, error) {
 	var found []Setting
 	for _, name := range names {
-		i := slices.IndexFunc(Settings(), func(s Setting) bool { return s.Name == name })
+		i := slices.IndexFunc(settings, func(s Setting) bool { return s.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("unknown setting %q; the settings are %q", name, Names())
+			return nil, fmt.Errorf("unknown setting %q; the settings are %q", name, Names(settings))
 		}
-		found = append(found, Settings()[i])
+		found = append(found, settings[i])
 	}
 	return found, nil
 }
 
-// Names returns the names of all settings.
-func Names() []string {
+// Names returns the names of settings.
+func Names(settings []Setting) []string {
 	var names []string
-	for _, s := range Settings() {
+	for _, s := range settings {
 		names = append(names, s.Name)
 	}
 	return names
 }
 
-// collectives returns the operations that every system has.
-func collectives() []string {
-	return []string{"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"}
-}
-
-// withMessages returns the collectives, and send_recv if yes: where the ranks between the first and
-// the last do not take cores from both.
-func withMessages(yes bool) []string {
-	if yes {
-		return append(collectives(), "send_recv")
-	}
-	return collectives()
+// operations returns the operations that every system has.
+func operations() []string {
+	return []string{"send_recv", "all_reduce", "broadcast", "all_gather", "all_to_all", "reduce_scatter", "barrier"}
 }
 
 // ours returns nexar for Go over transports, a value of NEXAR_TRANSPORTS. Want is System.Want;
@@ -113,118 +90,56 @@ func ours(name, label, transports, want string, encrypted bool) System {
 	return s
 }
 
-func openMPI(name, label string, mca ...string) System {
-	return System{
-		System:  results.System{Name: "openmpi-" + name, Label: "Open MPI, " + label},
-		Program: progOpenMPI, MCA: append([]string{"pml", "ob1"}, mca...),
+// mpis returns the three MPI libraries. Ranks that have a processor each spin, others yield the processor while they wait.
+func mpis(intel, open, mpich System, crowded bool) []System {
+	intel.System, intel.Program = results.System{Name: progIntel, Label: "Intel MPI"}, progIntel
+	open.System, open.Program = results.System{Name: progOpenMPI, Label: "Open MPI"}, progOpenMPI
+	mpich.System, mpich.Program = results.System{Name: progMPICH, Label: "MPICH"}, progMPICH
+	open.Flags = append(open.Flags, "--mca", "pml", "ob1")
+	if crowded {
+		intel.Env = append(intel.Env, "I_MPI_WAIT_MODE=1", "I_MPI_PIN=0")
+		open.Flags = append(open.Flags, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1")
+		mpich.Env = append(mpich.Env, "MPIR_CVAR_POLLS_BEFORE_YIELD=1")
+	} else {
+		mpich.Env = append(mpich.Env, "MPIR_CVAR_POLLS_BEFORE_YIELD=0")
 	}
+	return []System{intel, open, mpich}
 }
 
-func gloo() System {
-	return System{System: results.System{Name: "gloo", Label: "Gloo, TCP"}, Program: progGloo}
-}
-
-func torch() System {
-	return System{
-		System:  results.System{Name: "torch", Label: "torch (Gloo), TCP"},
-		Program: progTorch, Env: []string{"OMP_NUM_THREADS=1"},
-	}
-}
-
-// memory returns the bound by the memory of the machine: all ranks, each a process, copy the vector
-// once at the same time.
-func memory() System {
-	return System{
-		System:  results.System{Name: "copy", Label: "one copy by each rank", Bound: true},
-		Program: progNexar,
-	}
-}
-
-func sharedMemory(n int) Setting {
+func sharedMemory(n, processors int) Setting {
 	return Setting{
-		Name: fmt.Sprint("shm-", n), Title: fmt.Sprintf("one host, shared memory, %d ranks", n),
-		Ranks: n, Ops: withMessages(n == 2),
-		Systems: []System{
-			openMPI("shm", "shared memory", "btl", "self,vader"),
-			ours("shm", "shared memory", "shm", "shm", false),
-			memory(),
-		},
+		Name: fmt.Sprint("shm-", n), Title: fmt.Sprintf("shared memory, %d ranks", n),
+		Ranks: n, Ops: operations(),
+		Systems: append(mpis(
+			System{Env: []string{"I_MPI_FABRICS=shm"}},
+			System{Flags: []string{"--mca", "btl", "self,sm"}},
+			System{},
+			n > processors),
+			ours("shm", "shared memory", "shm", "shm", false)),
 	}
 }
 
-// manyRanks returns the setting with many more ranks than most machines have cores, in shared memory.
-func manyRanks(n int) Setting {
-	return Setting{
-		Name: fmt.Sprint("shm-", n), Title: fmt.Sprintf("one host, shared memory, %d ranks", n),
-		Ranks: n, Ops: []string{"all_reduce", "broadcast", "barrier"},
-		Systems: []System{
-			openMPI("shm", "shared memory", "btl", "self,vader", yield, "1"),
-			ours("shm", "shared memory", "shm", "shm", false),
-		},
-	}
-}
-
-func loopback(n int) Setting {
-	return Setting{
-		Name: fmt.Sprint("loopback-", n), Title: fmt.Sprintf("one host, loopback, %d ranks", n),
-		Ranks: n, Ops: withMessages(n == 2),
-		Systems: []System{
-			openMPI("tcp", "TCP", "btl", "self,tcp", "btl_tcp_if_include", "lo"),
-			gloo(),
-			torch(),
-			ours("tcp", "TCP", "tcp", "quic+tcp", false),
-			ours("tls", "TCP with TLS", "tcp", "quic+tcp+tls", true),
-			ours("quic", "QUIC", "quic", "quic+tls", true),
-		},
-	}
-}
-
-// yield makes waiting ranks of Open MPI yield the processor. Open MPI sets it itself when it sees
-// more ranks than cores, but not for simulated hosts, which share the cores of one machine.
-const yield = "mpi_yield_when_idle"
-
-// onHosts returns the setting with perHost ranks on each host.
-func onHosts(hosts, perHost int) Setting {
+// overNetwork returns the setting with n ranks over loopback, or each on one of n hosts.
+func overNetwork(n, hosts, processors int) Setting {
 	s := Setting{
-		Name:  fmt.Sprintf("hosts-%dx%d", hosts, perHost),
-		Title: fmt.Sprintf("%d hosts, %d ranks, %d on each", hosts, hosts*perHost, perHost),
-		Ranks: hosts * perHost, Hosts: hosts, Ops: withMessages(perHost == 1),
-		Systems: []System{
-			openMPI("hosts", "TCP", "btl", "self,tcp", yield, "1"),
-			gloo(),
-			torch(),
-			ours("tcp", "TCP", "tcp", "quic+tcp", false),
-			ours("tls", "TCP with TLS", "tcp", "quic+tcp+tls", true),
-			ours("quic", "QUIC", "quic", "quic+tls", true),
-		},
+		Name: fmt.Sprint("tcp-", n), Title: fmt.Sprintf("loopback, %d ranks", n),
+		Ranks: n, Hosts: hosts, Ops: operations(),
 	}
-	if perHost > 1 {
-		s.Systems = []System{
-			openMPI("hosts", "shared memory and TCP", "btl", "self,vader,tcp", yield, "1"),
-			gloo(),
-			torch(),
-			ours("shm-tcp", "shared memory and TCP", "shm,tcp", "mixed", false),
-			ours("shm-tls", "shared memory and TLS", "shm,tcp", "mixed,mixed+tls", true),
-			ours("quic", "QUIC", "quic", "quic+tls", true),
-		}
+	device := loopbackDevice
+	if hosts > 0 {
+		s.Name, s.Title, device = fmt.Sprint("hosts-", n), fmt.Sprintf("%d simulated hosts", n), hostDevice
 	}
+	s.Systems = append(mpis(
+		System{Env: []string{"I_MPI_FABRICS=ofi", "FI_PROVIDER=tcp", "FI_TCP_IFACE=" + device}},
+		System{Flags: []string{"--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", device}},
+		System{Env: []string{"MPIR_CVAR_NOLOCAL=1", "MPIR_CVAR_CH4_NETMOD=ofi", "FI_PROVIDER=tcp", "FI_TCP_IFACE=" + device}},
+		n > processors),
+		System{System: results.System{Name: progGloo, Label: "Gloo"}, Program: progGloo},
+		System{System: results.System{Name: progTorch, Label: "torch (Gloo)"}, Program: progTorch, Env: []string{"OMP_NUM_THREADS=1"}},
+		System{System: results.System{Name: progRust, Label: "nexar (Rust), QUIC", Encrypted: true}, Program: progRust},
+		ours("tcp", "TCP", "tcp", "quic+tcp", false),
+		ours("tls", "TCP with TLS", "tcp", "quic+tcp+tls", true),
+		ours("quic", "QUIC", "quic", "quic+tls", true),
+	)
 	return s
-}
-
-// oneProcess returns the setting with goroutines or tasks as ranks. The Rust crate has no other
-// public way to connect ranks. It uses QUIC over loopback within the process, so nexar over QUIC
-// between processes is measured beside it.
-func oneProcess(n int) Setting {
-	mem := ours("mem", "memory", "", "mem", false)
-	mem.Local, mem.Env = true, nil // Ranks of one process have a single transport.
-	return Setting{
-		Name: fmt.Sprint("process-", n), Title: fmt.Sprintf("one process, %d ranks", n),
-		Ranks: n, Ops: withMessages(true),
-		Systems: []System{
-			{System: results.System{Name: "rust", Label: "Rust nexar, one process", Encrypted: true}, Program: progRust, Local: true},
-			mem,
-			ours("quic", "QUIC, processes", "quic", "quic+tls", true),
-			memory(),
-		},
-	}
 }

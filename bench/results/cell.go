@@ -5,31 +5,40 @@ import (
 	"slices"
 )
 
-// A Cell has the result of one system for one operation and size, over all rounds.
+// A Point is what is measured: an operation at one size.
+type Point struct {
+	Op        string
+	Bytes     int
+	Untouched bool
+}
+
+// A Cell has the result of one system at one point in one state, over all turns.
 type Cell struct {
-	Rounds    int     // number of rounds with a time
-	US        float64 // median over the rounds, in microseconds
-	Low, High float64 // quartiles over the rounds, in microseconds
-	Wrong     bool    // whether any round had a wrong element
-	Failures  int     // number of rounds that failed
+	Turns     int     // number of turns with a time
+	Samples   int     // iterations of a rank in all turns
+	US        float64 // median over the turns, in microseconds
+	Low, High float64 // quartiles over the turns, in microseconds
+	Wrong     bool    // whether any turn had a wrong element
+	Failures  int     // number of turns that failed
 }
 
 // Good reports whether the cell has a time and no wrong result.
-func (c Cell) Good() bool { return c.Rounds > 0 && !c.Wrong }
+func (c Cell) Good() bool { return c.Turns > 0 && !c.Wrong }
 
-// boundOp is the operation that measures the bound of System.Bound.
-const boundOp = "copy_only"
+// Few reports whether the cell has too few samples for a trustworthy median: fewer than 100, or 10 from 8 MiB on.
+func (c Cell) Few(bytes int) bool {
+	if bytes >= 8<<20 {
+		return c.Samples < 10
+	}
+	return c.Samples < 100
+}
 
-// Cell returns the result of a system for an operation and size. For a bound it is the same for all
-// operations.
-func (f *File) Cell(s System, op string, bytes int) Cell {
+// Cell returns the result of a system at a point in a state.
+func (f *File) Cell(s System, p Point, state State) Cell {
 	var c Cell
 	var times []float64
-	if s.Bound {
-		op = boundOp
-	}
 	for _, e := range f.Entries {
-		if e.System != s.Name || e.Op != op || e.Bytes != bytes {
+		if e.System != s.Name || e.Op != p.Op || e.Bytes != p.Bytes || e.Untouched != p.Untouched || f.state(e) != state {
 			continue
 		}
 		if e.Failed != "" {
@@ -37,10 +46,11 @@ func (f *File) Cell(s System, op string, bytes int) Cell {
 			continue
 		}
 		times = append(times, e.US)
+		c.Samples += e.Iters
 		c.Wrong = c.Wrong || e.Wrong > 0
 	}
 	slices.Sort(times)
-	c.Rounds = len(times)
+	c.Turns = len(times)
 	c.US, c.Low, c.High = quantile(times, 0.5), quantile(times, 0.25), quantile(times, 0.75)
 	return c
 }
@@ -66,12 +76,12 @@ type Verdict int
 const (
 	Unknown Verdict = iota // one of the cells is not Good
 	Faster
-	Level // the quartiles overlap, or one of the cells has too few rounds
+	Level // the quartiles overlap, or one of the cells has too few turns
 	Slower
 )
 
-// roundsMin is the number of rounds that a difference needs to be significant.
-const roundsMin = 3
+// turnsMin is the number of turns that a difference needs to be significant.
+const turnsMin = 3
 
 // Compare compares ours with other. Times is the ratio of the medians, above 1 where ours is faster,
 // and 0 with Unknown.
@@ -81,7 +91,7 @@ func Compare(ours, other Cell) (v Verdict, times float64) {
 	}
 	times = other.US / ours.US
 	switch {
-	case min(ours.Rounds, other.Rounds) < roundsMin:
+	case min(ours.Turns, other.Turns) < turnsMin:
 		return Level, times
 	case ours.High < other.Low:
 		return Faster, times
@@ -91,22 +101,36 @@ func Compare(ours, other Cell) (v Verdict, times float64) {
 	return Level, times
 }
 
-// Ops returns the operations of the file in the order of their measurement, without copy_only.
+// best returns the cell of the fastest peer.
+func (f *File) best(p Point, state State) Cell {
+	var best Cell
+	for _, s := range f.Header.Systems {
+		if c := f.Cell(s, p, state); !s.Ours && c.Good() && (c.US < best.US || best.Turns == 0) {
+			best = c
+		}
+	}
+	return best
+}
+
+// Ops returns the operations of the file in the order of their measurement.
 func (f *File) Ops() []string {
 	var ops []string
 	for _, e := range f.Entries {
-		if e.Op != "" && e.Op != boundOp && !slices.Contains(ops, e.Op) {
+		if e.Op != "" && e.Op != FirstSecond && !slices.Contains(ops, e.Op) {
 			ops = append(ops, e.Op)
 		}
 	}
 	return ops
 }
 
-// Sizes returns the sizes in bytes at which any system has measured the operation, in ascending order.
-func (f *File) Sizes(op string) []int {
+// FirstSecond is the name of the operation that sends 8 B in the first second after the start.
+const FirstSecond = "first_second"
+
+// Sizes returns the sizes in bytes of all operations, or of one, in ascending order.
+func (f *File) Sizes(ops ...string) []int {
 	var sizes []int
 	for _, e := range f.Entries {
-		if e.Op == op && e.US > 0 && !slices.Contains(sizes, e.Bytes) {
+		if slices.Contains(ops, e.Op) && e.Failed == "" && !slices.Contains(sizes, e.Bytes) {
 			sizes = append(sizes, e.Bytes)
 		}
 	}
@@ -114,22 +138,23 @@ func (f *File) Sizes(op string) []int {
 	return sizes
 }
 
-// A Tally counts the results of [Compare] over all operations and sizes of a file.
+// A Tally counts the comparisons of a system with the best peer at each point.
 type Tally struct {
 	Faster, Level, Slower int
 	Mean                  float64 // geometric mean of the ratios, above 1 where ours is faster
 }
 
-// Points returns the number of compared operations and sizes.
+// Points returns the number of compared points.
 func (t Tally) Points() int { return t.Faster + t.Level + t.Slower }
 
-// Tally compares two systems at all operations and sizes with a good cell of both.
-func (f *File) Tally(ours, other System) Tally {
+// Tally compares a system with the best peer at all sizes of ops.
+func (f *File) Tally(ours System, ops []string, untouched bool, state State) Tally {
 	var t Tally
 	logs := 0.0
-	for _, op := range f.Ops() {
+	for _, op := range ops {
 		for _, bytes := range f.Sizes(op) {
-			v, times := Compare(f.Cell(ours, op, bytes), f.Cell(other, op, bytes))
+			p := Point{op, bytes, untouched}
+			v, times := Compare(f.Cell(ours, p, state), f.best(p, state))
 			switch v {
 			case Unknown:
 				continue

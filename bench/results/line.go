@@ -12,13 +12,14 @@ type Line struct {
 	// About names the library, its version and the network.
 	About string `json:"about"`
 
-	Op     string  `json:"op"`
-	Bytes  int     `json:"bytes"`
-	Ranks  int     `json:"ranks"`
-	Rank   int     `json:"rank"`
-	Iters  int     `json:"iters"`
-	Median float64 `json:"median_us"`
-	Wrong  int     `json:"wrong"` // elements of this rank's result
+	Op        string  `json:"op"`
+	Bytes     int     `json:"bytes"`
+	Untouched bool    `json:"untouched"` // the vectors were not written anew before each iteration
+	Ranks     int     `json:"ranks"`
+	Rank      int     `json:"rank"`
+	Iters     int     `json:"iters"`
+	Median    float64 `json:"median_us"`
+	Wrong     int     `json:"wrong"` // elements of this rank's result
 
 	// Unsupported is set for an operation that the library does not have, Failed for one that
 	// has failed at this size. Both have the reason.
@@ -44,31 +45,36 @@ func Parse(output []byte) ([]Line, error) {
 	return lines, nil
 }
 
-// An Entry is the result of one run of one system for an operation at one size.
+// An Entry is the result of one turn of one system for an operation at one size.
 type Entry struct {
-	Round  int     `json:"round"`
-	System string  `json:"system"`
-	Op     string  `json:"op,omitempty"`
-	Bytes  int     `json:"bytes"`
-	Iters  int     `json:"iters,omitempty"`
-	US     float64 `json:"us,omitempty"`    // of the slowest rank, in microseconds
-	Wrong  int     `json:"wrong,omitempty"` // elements, over all ranks
-	// Failed is the reason of a failure: of the operation, or of the whole run if Op is empty.
+	Round     int     `json:"round"`
+	System    string  `json:"system"`
+	Op        string  `json:"op,omitempty"`
+	Bytes     int     `json:"bytes"`
+	Untouched bool    `json:"untouched,omitempty"`
+	Iters     int     `json:"iters,omitempty"`
+	US        float64 `json:"us,omitempty"`    // of the slowest rank, in microseconds
+	Wrong     int     `json:"wrong,omitempty"` // elements, over all ranks
+	// Before and After are the round trips of a cache line between two processors, before and after the turn, in microseconds.
+	Before float64 `json:"before_us,omitempty"`
+	After  float64 `json:"after_us,omitempty"`
+	// Failed is the reason of a failure: of the operation, or of the whole turn if Bytes is 0.
 	Failed string `json:"failed,omitempty"`
 }
 
-// Merge makes entries from the lines of one run. If some ranks have not printed a measurement, it
+// Merge makes entries from the lines of one turn. If some ranks have not printed a measurement, it
 // leaves the measurement out and returns an error together with the other entries. About is the
 // program's description of the system.
 func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, about string, err error) {
 	type key struct {
-		op    string
-		bytes int
+		op        string
+		bytes     int
+		untouched bool
 	}
 	at := make(map[key]int) // into entries
 	seen := make(map[key]int)
 	for _, l := range lines {
-		k := key{l.Op, l.Bytes}
+		k := key{l.Op, l.Bytes, l.Untouched}
 		switch {
 		case l.About != "":
 			about = l.About
@@ -87,17 +93,17 @@ func Merge(round int, system string, ranks int, lines []Line) (entries []Entry, 
 		if !ok {
 			i = len(entries)
 			at[k] = i
-			entries = append(entries, Entry{Round: round, System: system, Op: l.Op, Bytes: l.Bytes})
+			entries = append(entries, Entry{Round: round, System: system, Op: l.Op, Bytes: l.Bytes, Untouched: l.Untouched})
 		}
 		e := &entries[i]
 		e.Iters, e.Wrong = l.Iters, e.Wrong+l.Wrong
 		e.US = max(e.US, l.Median)
 		seen[k]++
 	}
-	// After a run that was killed, some ranks may lack the last measurement.
+	// After a turn that was killed, some ranks may lack the last measurement.
 	whole := entries[:0]
 	for _, e := range entries {
-		if n := seen[key{e.Op, e.Bytes}]; e.Failed == "" && n != ranks {
+		if n := seen[key{e.Op, e.Bytes, e.Untouched}]; e.Failed == "" && n != ranks {
 			err = fmt.Errorf("%s of %d bytes: %d of %d ranks printed a measurement", e.Op, e.Bytes, n, ranks)
 			continue
 		}

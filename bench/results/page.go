@@ -9,64 +9,57 @@ import (
 	"strings"
 )
 
-// WritePage writes the page about all settings to the file name, and a drawing of each setting to
-// the directory of the raw files. Raw is that directory, relative to the page.
-func WritePage(name, raw string, files []*File) error {
-	dir := filepath.Join(filepath.Dir(name), raw)
+// WritePage writes the page about all settings to the file name, and a drawing of each setting to its folder "results".
+func WritePage(name string, files []*File) error {
+	classify(files)
+	dir := filepath.Join(filepath.Dir(name), drawings)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	for _, f := range files {
-		out, err := os.Create(filepath.Join(dir, f.Header.Setting+".svg"))
-		if err != nil {
-			return err
-		}
-		err = f.Draw(out)
-		if err2 := out.Close(); err == nil {
-			err = err2
-		}
+		svg, err := f.Draw()
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.Header.Setting, err)
 		}
+		if err := os.WriteFile(filepath.Join(dir, f.Header.Setting+".svg"), svg, 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(name, []byte(Page(raw, files)), 0o644)
+	return os.WriteFile(name, []byte(Page(files)), 0o644)
 }
 
+// drawings is the folder of the drawings, beside the page.
+const drawings = "results"
+
 // Page returns the text of the page, in Markdown.
-func Page(raw string, files []*File) string {
+func Page(files []*File) string {
+	classify(files)
 	var b strings.Builder
-	b.WriteString(introduction)
-	b.WriteString(machines(files))
-	b.WriteString("\n## In short\n\n" + summaryText)
+	b.WriteString(introduction + machines(files) + "\n" + legend + summary(files))
 	for _, f := range files {
-		b.WriteString(f.summary())
+		f.section(&b)
 	}
-	for _, f := range files {
-		f.section(&b, raw)
-	}
+	b.WriteString(alone)
 	return b.String()
 }
 
 const introduction = `# Comparison with other systems
 
-` + "`make bench-peers`" + ` writes this page. It runs the same work on nexar for Go, Open MPI, Gloo,
-torch.distributed and the Rust crate nexar, in turn, on one machine.
-[bench/README.md](../bench/README.md) describes the method, how to read the results, and how to repeat a part.
+nexar for Go beside the strongest peers, in turn on one machine. "make bench-install bench-peers" repeats everything and writes this
+page and the raw data; [bench/README.md](../bench/README.md) describes the method.
 
-- The time of a rank is the median over its iterations, the time of a run the maximum over the ranks,
-  and the time on this page the median over the rounds. Every iteration begins with a barrier of the
-  measured system.
-- **Bold** is the fastest system of a row. Where "best other ÷ ours" is above 1, ours is faster. "≈"
-  means that the quartiles over the rounds overlap or that there were fewer than three rounds, so the
-  difference is not significant.
-- "One copy by each rank" is not a system but a bound: all ranks copy the vector within their own
-  memory at the same time.
-- Hosts are network namespaces of one machine, connected by a bridge.
-- "fails" means an error or a timeout, "wrong" a wrong result; such times do not count. "—" means that
-  the system does not have the operation or was not measured.
-- Only nexar encrypts, where the column says TLS or QUIC.
-- The ranks share the cores of one machine. With more ranks than cores, times depend on how a system
-  waits at least as much as on how it sends. Times on a cluster differ.
-- Every rank checks its results once for each size, in every run.
+`
 
-The following files measure nexar alone; each names the command that repeats it: the time until survivors
+const legend = `Each cell is **the time of the best peer ÷ the time of nexar**: above 1 nexar is faster. "near" and "far" are the states of the processors
+during a turn, told by the round trip of a cache line between two of them; only turns in the same state are compared.
+**Bold** means lost and ▼ a row with a loss. ≈ means that the quartiles over the turns overlap, or that there were fewer than
+three turns. ° means fewer than 100 samples (10 from 8 MiB on). – means not measured.
+
+`
+
+const alone = `## nexar alone
+
+Each file names the command that repeats it: the time until survivors
 continue after ranks are killed ([survivals](results/survivals.txt)), cuts between living hosts
 ([cuts](results/cuts.txt)) and in simulated worlds ([cut-worlds](results/cut-worlds.txt)),
 nodes that become neighbors and cease to be ([neighbor-worlds](results/neighbor-worlds.txt)), the time of other changes of a world
@@ -75,116 +68,160 @@ a kill is detected ([kills](results/kills.txt), [in a sparse topology](results/k
 recovery of worlds of 128 to 1,024 nodes ([thousand](results/thousand.txt)), the rank that errors name
 ([blame](results/blame.txt)), a search for faults in the lanes of a link ([lanes](results/lanes.txt)), the memory, threads and processor time of a rank ([footprint](results/footprint.txt)), and what
 was tried with RDMA ([rdma](results/rdma.txt)) and on a GPU ([gpu](results/gpu.txt), also in turn with torch.distributed).
-
 `
 
-const summaryText = `For each nexar column and each other system: the number of operations and sizes at which nexar was
-faster, level or slower, and the geometric mean of the ratios of the times, above 1 where nexar is faster.
-
-`
-
-// machines describes the machines and the software of the files, each once. Files may have different versions of a program.
+// machines describes the machines, the software and what is missing, each once.
 func machines(files []*File) string {
 	var b strings.Builder
-	var told []Machine
-	software := make(map[string][]string)
+	var told []string
+	software := make(map[string]string)
 	for _, f := range files {
-		for name, version := range f.Header.Software {
-			if name != Commit && !slices.Contains(software[name], version) { // Each section names its own commit.
-				software[name] = append(software[name], version)
+		maps.Copy(software, f.Header.Software)
+		m := f.Header.Machine
+		text := fmt.Sprintf("%s, %d processors, %s of memory, %s.", m.CPU, m.Cores, m.Memory, m.Kernel)
+		if m.Note != "" {
+			text += " " + m.Note
+		}
+		if !slices.Contains(told, text) {
+			told = append(told, text)
+		}
+		for _, s := range f.Header.Systems {
+			if !s.Ours && s.About != "" {
+				software[s.About] = ""
+			}
+			if text := fmt.Sprintf("**Missing: %s**, %s", s.Label, s.Missing); s.Missing != "" && !slices.Contains(told, text) {
+				told = append(told, text)
 			}
 		}
-		m := f.Header.Machine
-		if slices.Contains(told, m) {
-			continue
-		}
-		told = append(told, m)
-		fmt.Fprintf(&b, "Machine: %s, %d cores, %s of memory, %s.", m.CPU, m.Cores, m.Memory, m.Kernel)
-		if m.Note != "" {
-			fmt.Fprintf(&b, " %s", m.Note)
-		}
-		b.WriteString("\n\n")
 	}
-	b.WriteString("| program | version |\n|---|---|\n")
+	var versions []string
 	for _, name := range slices.Sorted(maps.Keys(software)) {
-		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(software[name], "; "))
+		versions = append(versions, strings.TrimSpace(name+" "+software[name]))
 	}
+	fmt.Fprintf(&b, "%s\n\n%s.\n", strings.Join(told, "\n\n"), strings.Join(versions, " · "))
 	return b.String()
 }
 
-// summary returns the table with the tallies of one setting, or "" if there are none.
-func (f *File) summary() string {
+// summary returns the table of all settings and systems of nexar.
+func summary(files []*File) string {
 	var b strings.Builder
-	for _, ours := range f.Header.Systems {
-		for _, other := range f.Header.Systems {
-			if !ours.Ours || other.Ours || other.Bound {
+	b.WriteString("| geometric mean over all operations and sizes | nexar over | near | faster, level, slower | far | faster, level, slower |\n|---|---|--:|--:|--:|--:|\n")
+	for _, f := range files {
+		states, _ := f.States()
+		for _, ours := range f.Header.Systems {
+			if !ours.Ours {
 				continue
 			}
-			if t := f.Tally(ours, other); t.Points() > 0 {
-				fmt.Fprintf(&b, "| %s | %s | %d | %d | %d | %s |\n", ours.Label, other.Label, t.Faster, t.Level, t.Slower, Times(t.Mean))
+			fmt.Fprintf(&b, "| %s | %s |", f.Header.Title, strings.TrimPrefix(ours.Label, "nexar "))
+			for _, s := range []State{Near, Far} {
+				t := f.Tally(ours, f.Ops(), false, s)
+				if t.Points() == 0 || !slices.ContainsFunc(states, func(c Census) bool { return c.State == s }) {
+					b.WriteString(" – | – |")
+					continue
+				}
+				fmt.Fprintf(&b, " %s | %d, %d, %d |", bold(t.Mean), t.Faster, t.Level, t.Slower)
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String() + "\n"
+}
+
+func bold(ratio float64) string {
+	if ratio < 1 {
+		return fmt.Sprintf("**%.2f**", ratio)
+	}
+	return fmt.Sprintf("%.2f", ratio)
+}
+
+// section writes the section of one setting.
+func (f *File) section(b *strings.Builder) {
+	h := f.Header
+	states, turns := f.States()
+	fmt.Fprintf(b, "## %s\n\n%d rounds on %s, load average %.1f before them. ", h.Title, h.Rounds, h.Day, h.Load)
+	var parts []string
+	left := turns
+	for _, s := range states {
+		parts = append(parts, fmt.Sprintf("%s: %.2f µs, %d turns", s.State, s.RoundTrip, s.Turns))
+		left -= s.Turns
+	}
+	fmt.Fprintf(b, "Processors %s", strings.Join(parts, "; "))
+	if left > 0 {
+		fmt.Fprintf(b, "; %d turns in which they moved, or in a rare state, do not count", left)
+	}
+	fmt.Fprintf(b, ".\n\n![%s: time over size](%s/%s.svg)\n\n", h.Title, drawings, h.Setting)
+	for _, ours := range h.Systems {
+		if !ours.Ours {
+			continue
+		}
+		fmt.Fprintf(b, "%s, vectors written anew before each iteration, %s:\n\n%s\n", ours.Label, names(states), f.Table(ours, false, states))
+		fmt.Fprintf(b, "The same with untouched vectors:\n\n%s\n", f.Table(ours, true, states))
+		break // The summary has the others.
+	}
+	b.WriteString(f.firstSecond(states))
+	fmt.Fprintf(b, "<details><summary>times and commands</summary>\n\n%s\n", f.Times(false, states))
+	for _, s := range h.Systems {
+		if s.Command != "" {
+			fmt.Fprintf(b, "%s (%s): `%s`\n\n", s.Label, s.About, s.Command)
+		}
+	}
+	b.WriteString(f.failures() + "</details>\n\n")
+}
+
+func names(states []Census) string { return each(states, func(s State) string { return string(s) }) }
+
+// firstSecond describes the messages of the first second after each start, or returns "" if they were not measured.
+func (f *File) firstSecond(states []Census) string {
+	var b strings.Builder
+	for _, s := range f.Header.Systems {
+		var starts []float64
+		for _, e := range f.Entries {
+			if e.System == s.Name && e.Op == FirstSecond && e.Failed == "" {
+				starts = append(starts, e.US)
 			}
 		}
+		if len(starts) == 0 {
+			continue
+		}
+		slices.Sort(starts)
+		later := each(states, func(state State) string {
+			if c := f.Cell(s, Point{"send_recv", 8, false}, state); c.Good() {
+				return Duration(c.US)
+			}
+			return "–"
+		})
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |\n", s.Label, len(starts), Duration(quantile(starts, 0.5)), Duration(starts[len(starts)-1]), later)
 	}
 	if b.Len() == 0 {
 		return ""
 	}
-	return "**" + f.Header.Title + "**\n\n| | compared with | faster | level | slower | mean |\n|---|---|--:|--:|--:|--:|\n" + b.String() + "\n"
-}
-
-// section writes the section of one setting.
-func (f *File) section(b *strings.Builder, raw string) {
-	h := f.Header
-	fmt.Fprintf(b, "## %s\n\n", h.Title)
-	fmt.Fprintf(b, "Rounds: %d, on %s; at most %g s for an operation at one size in a round", h.Rounds, h.Day, h.Budget)
-	if commit := h.Software[Commit]; commit != "" {
-		fmt.Fprintf(b, " · %s %s", Commit, commit)
-	}
-	fmt.Fprintf(b, " · [raw numbers](%s/%s%s)\n\n", raw, h.Setting, Suffix)
-	fmt.Fprintf(b, "![time over size](%s/%s.svg)\n\n", raw, h.Setting)
-	for _, op := range f.Ops() {
-		if len(f.Sizes(op)) > 0 {
-			fmt.Fprintf(b, "### %s, %s\n\n%s\n", op, h.Title, f.Table(op))
-		}
-	}
-	if notes := f.failures(); notes != "" {
-		b.WriteString("Failures:\n\n" + notes + "\n")
-	}
-	b.WriteString("<details><summary>commands</summary>\n\n")
-	for _, s := range h.Systems {
-		if s.Command != "" {
-			fmt.Fprintf(b, "%s (%s):\n\n    %s\n\n", s.Label, s.About, s.Command)
-		}
-	}
-	b.WriteString("</details>\n\n")
+	return "Messages of 8 B in the first second after a start:\n\n| | starts | median | slowest start | later, " + names(states) + " |\n|---|--:|--:|--:|--:|\n" + b.String() + "\n"
 }
 
 // failures lists, for each system, operation and size, the first failure and the number of failures.
 func (f *File) failures() string {
 	type where struct {
-		op    string
-		bytes int
+		system, op string
+		bytes      int
+	}
+	var order []where
+	count, first := make(map[where]int), make(map[where]string)
+	for _, e := range f.Entries {
+		if e.Failed == "" {
+			continue
+		}
+		at := where{e.System, e.Op, e.Bytes}
+		if count[at]++; count[at] == 1 {
+			order = append(order, at)
+			first[at] = strings.Join(strings.Fields(e.Failed), " ")
+		}
 	}
 	var b strings.Builder
-	for _, s := range f.Header.Systems {
-		var order []where
-		count, first := make(map[where]int), make(map[where]string)
-		for _, e := range f.Entries {
-			if e.System != s.Name || e.Failed == "" {
-				continue
-			}
-			at := where{e.Op, e.Bytes}
-			if count[at]++; count[at] == 1 {
-				order = append(order, at)
-				first[at] = strings.Join(strings.Fields(e.Failed), " ")
-			}
-		}
-		for _, at := range order {
-			label := s.Label
-			if at.op != "" {
-				label += fmt.Sprintf(", %s of %s", at.op, Size(at.bytes))
-			}
-			fmt.Fprintf(&b, "- %s: %s (%d×)\n", label, first[at], count[at])
-		}
+	for _, at := range order {
+		fmt.Fprintf(&b, "- %s, %s %s: %s (%d×)\n", at.system, at.op, Size(at.bytes), first[at], count[at])
+	}
+	if b.Len() > 0 {
+		b.WriteString("\n")
 	}
 	return b.String()
 }

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"image/color"
-	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -26,25 +25,27 @@ const (
 	smallText  = 8
 )
 
-// Draw writes a drawing in SVG, with the title of the setting. It has a plot of time over size for each operation, with a curve
-// for each system and logarithmic axes.
-func (f *File) Draw(w io.Writer) error {
+// Draw returns a drawing in SVG. It has a plot of time over size for each operation, with a curve for each system and
+// logarithmic axes, in the commonest state of the processors, which its title names.
+func (f *File) Draw() ([]byte, error) {
 	var ops []string
 	for _, op := range f.Ops() {
 		if sizes := f.Sizes(op); len(sizes) > 0 && sizes[len(sizes)-1] > 0 {
 			ops = append(ops, op)
 		}
 	}
-	if len(ops) == 0 {
-		return errors.New("cannot draw: no operation with a size was measured")
+	states, _ := f.States()
+	if len(ops) == 0 || len(states) == 0 {
+		return nil, errors.New("cannot draw: no operation with a size was measured")
 	}
+	state := slices.MaxFunc(states, func(a, b Census) int { return a.Turns - b.Turns })
 	// The last tile is for the legend.
 	columns := (len(ops) + 2) / 2
 	plots := [][]*plot.Plot{make([]*plot.Plot, columns), make([]*plot.Plot, columns)}
 	for i, op := range ops {
-		p, err := f.plot(op)
+		p, err := f.plot(op, state.State)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		plots[i/columns][i%columns] = p
 	}
@@ -55,7 +56,8 @@ func (f *File) Draw(w io.Writer) error {
 	area.Fill(area.Rectangle.Path())
 	head := plot.New().Title.TextStyle
 	head.XAlign, head.YAlign = draw.XCenter, draw.YCenter
-	area.FillText(head, vg.Point{X: width / 2, Y: height - headHeight/2}, f.Header.Title)
+	area.FillText(head, vg.Point{X: width / 2, Y: height - headHeight/2},
+		fmt.Sprintf("%s: time over size; processors %s (%.2f µs)", f.Header.Title, state.State, state.RoundTrip))
 	area = draw.Crop(area, 0, 0, 0, -headHeight)
 	tiles := draw.Tiles{
 		Rows: 2, Cols: columns, PadX: tileGap, PadY: tileGap,
@@ -69,17 +71,16 @@ func (f *File) Draw(w io.Writer) error {
 			}
 		}
 	}
-	legend, err := f.legend(ops)
+	legend, err := f.legend(ops, state.State)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	legend.Draw(tiles.At(area, columns-1, 1))
 	var svg bytes.Buffer
 	if _, err := canvas.WriteTo(&svg); err != nil {
-		return err
+		return nil, err
 	}
-	_, err = w.Write(compact(svg.Bytes()))
-	return err
+	return compact(svg.Bytes()), nil
 }
 
 // compact shortens the drawing of vgsvg to about a sixth: consecutive paths of one style become one path, points are whole and
@@ -153,7 +154,7 @@ func whole(number []byte) int {
 }
 
 // plot returns the plot of one operation.
-func (f *File) plot(op string) (*plot.Plot, error) {
+func (f *File) plot(op string, state State) (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = op, "length of the vector", "time, median"
 	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = smallText, smallText
@@ -162,7 +163,7 @@ func (f *File) plot(op string) (*plot.Plot, error) {
 	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = smallText, smallText
 	p.Add(plotter.NewGrid())
 	for i, s := range f.Header.Systems {
-		line, marks, err := f.curve(i, s, op)
+		line, marks, err := f.curve(i, s, op, state)
 		if err != nil {
 			return nil, err
 		}
@@ -178,14 +179,20 @@ func (f *File) plot(op string) (*plot.Plot, error) {
 	return p, nil
 }
 
-// shapes are the markers of the systems: those without arcs, which are short in SVG.
-var shapes = [...]draw.GlyphDrawer{draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}}
+// shapes are the markers of the systems, and colors their colors, which differ also in a print without color.
+var (
+	shapes = [...]draw.GlyphDrawer{draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.RingGlyph{}, draw.CircleGlyph{}}
+	colors = [...]color.Color{
+		color.RGBA{0, 114, 178, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{0, 158, 115, 255}, color.RGBA{204, 121, 167, 255},
+		color.RGBA{140, 86, 75, 255}, color.RGBA{127, 127, 127, 255}, color.RGBA{213, 30, 0, 255}, color.RGBA{86, 20, 130, 255}, color.RGBA{0, 0, 0, 255},
+	}
+)
 
 // curve returns the curve of system i for an operation, or nil if it has no points.
-func (f *File) curve(i int, s System, op string) (*plotter.Line, *plotter.Scatter, error) {
+func (f *File) curve(i int, s System, op string, state State) (*plotter.Line, *plotter.Scatter, error) {
 	var at plotter.XYs
 	for _, bytes := range f.Sizes(op) {
-		if c := f.Cell(s, op, bytes); c.Good() && c.US > 0 && bytes > 0 {
+		if c := f.Cell(s, Point{op, bytes, false}, state); c.Good() && c.US > 0 && bytes > 0 {
 			at = append(at, plotter.XY{X: float64(bytes), Y: c.US})
 		}
 	}
@@ -196,21 +203,18 @@ func (f *File) curve(i int, s System, op string) (*plotter.Line, *plotter.Scatte
 	if err != nil {
 		return nil, nil, err
 	}
-	line.Color, marks.Color = plotutil.Color(i), plotutil.Color(i)
+	line.Color, marks.Color = colors[i%len(colors)], colors[i%len(colors)]
 	marks.Shape = shapes[i%len(shapes)]
 	marks.Radius = 2
 	line.Width = 1
 	if s.Ours {
 		line.Width = 2
 	}
-	if s.Bound {
-		line.Dashes = plotutil.Dashes(1)
-	}
 	return line, marks, nil
 }
 
 // legend returns a legend of the systems that have a curve for one of ops.
-func (f *File) legend(ops []string) (plot.Legend, error) {
+func (f *File) legend(ops []string, state State) (plot.Legend, error) {
 	l := plot.NewLegend()
 	l.Top, l.Left = true, true
 	l.XOffs, l.YOffs = 10, -10
@@ -218,7 +222,7 @@ func (f *File) legend(ops []string) (plot.Legend, error) {
 	l.TextStyle.Font.Size = 10 // The longest label fits into a tile.
 	for i, s := range f.Header.Systems {
 		for _, op := range ops {
-			line, marks, err := f.curve(i, s, op)
+			line, marks, err := f.curve(i, s, op, state)
 			if err != nil {
 				return l, err
 			}

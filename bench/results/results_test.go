@@ -2,7 +2,6 @@ package results
 
 import (
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,61 +58,107 @@ func TestMergeIncomplete(t *testing.T) {
 	}
 }
 
-// sample returns a file with two other systems, one of nexar and a bound, over five rounds.
+// sample returns a file with two peers and one system of nexar over ten rounds: the processors are near in the first five
+// and far in the others, except that they move in the last.
 func sample() *File {
 	f := &File{Header: Header{
-		Setting: "s-2", Title: "a setting", Ranks: 2, Day: "2026-01-02", Rounds: 5, Budget: 0.5,
+		Setting: "s-2", Title: "a setting", Ranks: 2, Day: "2026-01-02", Rounds: 10, Budget: 0.5,
 		Machine: Machine{CPU: "C", Cores: 2, Memory: "1 GiB", Kernel: "K"}, Software: map[string]string{"go": "1"},
 		Systems: []System{
-			{Name: "a", Label: "A", About: "A, v1", Command: "run a"}, {Name: "b", Label: "B"},
-			{Name: "x", Label: "nexar X", Ours: true}, {Name: "copy", Label: "copy", Bound: true},
+			{Name: "a", Label: "A", About: "A, v1", Command: "run a"}, {Name: "b", Label: "B"}, {Name: "c", Label: "C", Missing: "no wheel"},
+			{Name: "x", Label: "nexar X", Ours: true},
 		},
 	}}
 	times := map[string][]float64{
-		"a": {10, 11, 12, 13, 99}, "b": {20, 20, 20, 20, 20}, "x": {5, 6, 5, 6, 5}, "copy": {1, 1, 1, 1, 1},
+		"a": {10, 11, 12, 13, 99, 30, 30, 30, 30, 1}, "b": {20, 20, 20, 20, 20, 40, 40, 40, 40, 1}, "x": {5, 6, 5, 6, 5, 60, 60, 60, 60, 1},
 	}
-	for round := range 5 {
-		for _, s := range f.Header.Systems {
-			us := times[s.Name][round]
-			e := Entry{Round: round + 1, System: s.Name, Op: "all_reduce", Bytes: 8, Iters: 9, US: us}
-			if s.Bound {
-				e.Op = boundOp
+	for round := range 10 {
+		for _, s := range []string{"a", "b", "x"} {
+			e := Entry{Round: round + 1, System: s, Op: "all_reduce", Bytes: 8, Iters: 30, US: times[s][round], Before: 0.16, After: 0.17}
+			if round >= 5 {
+				e.Before = 0.59
+			}
+			if round >= 5 && round < 9 {
+				e.After = 0.6
 			}
 			f.Entries = append(f.Entries, e)
-			if s.Name == "b" {
-				e.Bytes, e.Wrong = 4096, 7
-				f.Entries = append(f.Entries, e, Entry{Round: round + 1, System: "a", Op: "all_reduce", Bytes: 4096, Failed: fmt.Sprint("hung ", round)})
+			e.Untouched, e.US = true, e.US/2
+			if s == "x" {
+				e.US /= 2
 			}
+			f.Entries = append(f.Entries, e)
+			e.Untouched, e.Bytes, e.Wrong = false, 4096, 7
+			if s == "x" {
+				f.Entries = append(f.Entries, Entry{Round: round + 1, System: s, Op: "all_reduce", Bytes: 4096, Failed: fmt.Sprint("hung ", round), Before: e.Before, After: e.After})
+			} else {
+				f.Entries = append(f.Entries, e)
+			}
+			f.Entries = append(f.Entries, Entry{Round: round + 1, System: s, Op: FirstSecond, Bytes: 8, US: float64(round + 1), Before: e.Before, After: e.After})
 		}
 	}
+	classify([]*File{f})
 	return f
 }
 
+func TestStates(t *testing.T) {
+	states, turns := sample().States()
+	if len(states) != 2 || turns != 60 || states[0].State != Near || states[0].Turns != 30 || states[1].State != Far || states[1].Turns != 24 {
+		t.Errorf("got %+v of %d turns, want 30 near and 24 far ones of 60", states, turns)
+	}
+	if d := states[1].RoundTrip - 0.595; d > 1e-9 || d < -1e-9 {
+		t.Errorf("far: got a round trip of %v µs, want 0.595", states[1].RoundTrip)
+	}
+}
+
+// TestTable checks that equal states alone are compared, and the marks.
 func TestTable(t *testing.T) {
-	want := `| bytes | A | B | nexar X | copy | best other ÷ X |
-|--:|--:|--:|--:|--:|--:|
-| 8 B | 12 µs | 20 µs | **5.0 µs** | 1.0 µs | 2.40× |
-| 4 KiB | fails | wrong | — | — | — |
+	f := sample()
+	states, _ := f.States()
+	want := `| | 8 B | 4 KiB | mean |
+|---|--:|--:|--:|
+| all_reduce ▼ | 2.40 / **0.50** | fails / fails | 2.40 / 0.50 |
 `
-	if got := sample().Table("all_reduce"); got != want {
+	if got := f.Table(f.Header.Systems[3], false, states); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	want = `| | 8 B | 4 KiB | mean |
+|---|--:|--:|--:|
+| all_reduce | 4.80 / 1.00 | – / – | 4.80 / 1.00 |
+`
+	if got := f.Table(f.Header.Systems[3], true, states); strings.ReplaceAll(got, "≈", "") != want {
+		t.Errorf("untouched: got\n%swant\n%s", got, want)
+	}
+	f.Entries = f.Entries[:8]
+	if got := f.Table(f.Header.Systems[3], false, states); strings.Contains(got, "2.40") {
+		t.Errorf("one turn: got\n%s", got)
+	}
+}
+
+func TestFew(t *testing.T) {
+	for _, test := range []struct {
+		samples, bytes int
+		want           bool
+	}{{99, 8, true}, {100, 8, false}, {99, 8<<20 - 4, true}, {9, 8 << 20, true}, {10, 8 << 20, false}} {
+		if got := (Cell{Samples: test.samples}).Few(test.bytes); got != test.want {
+			t.Errorf("%d samples of %d bytes: got %v, want %v", test.samples, test.bytes, got, test.want)
+		}
 	}
 }
 
 func TestTally(t *testing.T) {
 	f := sample()
-	s := f.Header.Systems
-	if got, want := f.Tally(s[2], s[1]), (Tally{Faster: 1, Mean: 4}); got.Faster != want.Faster || got.Points() != 1 || got.Mean < 3.99 || got.Mean > 4.01 {
-		t.Errorf("X compared with B: got %+v, want %+v", got, want)
+	ours := f.Header.Systems[3]
+	if got := f.Tally(ours, []string{"all_reduce"}, false, Near); got.Faster != 1 || got.Points() != 1 || got.Mean < 2.39 || got.Mean > 2.41 {
+		t.Errorf("near: got %+v, want one that is faster, 2.4 times", got)
 	}
-	if got := f.Tally(s[1], s[2]); got.Slower != 1 {
-		t.Errorf("B compared with X: got %+v, want one that is slower", got)
+	if got := f.Tally(ours, []string{"all_reduce"}, false, Far); got.Slower != 1 || got.Points() != 1 {
+		t.Errorf("far: got %+v, want one that is slower", got)
 	}
 }
 
 func TestCompare(t *testing.T) {
-	at := func(rounds int, us, low, high float64) Cell {
-		return Cell{Rounds: rounds, US: us, Low: low, High: high}
+	at := func(turns int, us, low, high float64) Cell {
+		return Cell{Turns: turns, US: us, Low: low, High: high}
 	}
 	wrong := at(5, 10, 10, 10)
 	wrong.Wrong = true
@@ -126,7 +171,7 @@ func TestCompare(t *testing.T) {
 		{"faster", at(5, 10, 9, 11), at(5, 20, 18, 22), Faster, 2},
 		{"slower", at(5, 20, 18, 22), at(5, 10, 9, 11), Slower, 0.5},
 		{"overlap", at(5, 10, 9, 19), at(5, 20, 18, 22), Level, 2},
-		{"too few rounds", at(2, 10, 9, 11), at(5, 20, 18, 22), Level, 2},
+		{"too few turns", at(2, 10, 9, 11), at(5, 20, 18, 22), Level, 2},
 		{"wrong", at(5, 20, 18, 22), wrong, Unknown, 0},
 		{"none", at(5, 20, 18, 22), Cell{}, Unknown, 0},
 	} {
@@ -152,13 +197,13 @@ func TestQuantile(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	for us, want := range map[float64]string{
-		0.04: "0.04 µs", 3.14: "3.1 µs", 9.96: "10 µs", 999: "999 µs", 999.9: "1.0 ms", 12345: "12 ms", 2.5e6: "2.5 s",
+		0.04: "0.04 µs", 3.14: "3.14 µs", 9.96: "10 µs", 999: "999 µs", 999.9: "1.0 ms", 12345: "12 ms", 2.5e6: "2.5 s",
 	} {
 		if got := Duration(us); got != want {
 			t.Errorf("%v us: got %q, want %q", us, got, want)
 		}
 	}
-	for bytes, want := range map[int]string{0: "0 B", 8: "8 B", 1000: "1000 B", 4096: "4 KiB", 64 << 20: "64 MiB"} {
+	for bytes, want := range map[int]string{0: "", 8: "8 B", 1000: "1000 B", 4096: "4 KiB", 64 << 20: "64 MiB"} {
 		if got := Size(bytes); got != want {
 			t.Errorf("%d bytes: got %q, want %q", bytes, got, want)
 		}
@@ -167,23 +212,20 @@ func TestTexts(t *testing.T) {
 
 func TestFilesAndPage(t *testing.T) {
 	dir := t.TempDir()
-	raw := filepath.Join(dir, "results")
-	if err := os.Mkdir(raw, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	first, second := sample(), sample()
 	second.Header.Setting, second.Header.Title = "r-2", "another setting"
 	for _, f := range []*File{first, second} {
-		if err := f.Write(filepath.Join(raw, f.Header.Setting+Suffix)); err != nil {
+		f.far = 0 // is not written
+		if err := f.Write(filepath.Join(dir, f.Header.Setting+Suffix)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	files, err := ReadAll(raw, []string{"s-2", "r-2"})
+	files, err := ReadAll(dir, []string{"s-2", "none", "r-2"})
 	if err != nil || !reflect.DeepEqual(files, []*File{first, second}) {
 		t.Fatalf("got %+v, %v, want the written files in the given order", files, err)
 	}
 	page := filepath.Join(dir, "results.md")
-	if err := WritePage(page, "results", files); err != nil {
+	if err := WritePage(page, files); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(page)
@@ -191,35 +233,23 @@ func TestFilesAndPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| nexar X | B | 1 | 0 | 0 | 4.00× |", "## another setting", "results/s-2.svg", "run a", "| go | 1 |",
-		"- A, all_reduce of 4 KiB: hung 0 (5×)",
+		"| a setting | X | 2.40 | 1, 0, 0 | **0.50** | 0, 0, 1 |", "## another setting", "results/s-2.svg", "run a", "go 1",
+		"**Missing: C**, no wheel", "near: 0.17 µs, 30 turns; far: 0.59 µs, 24 turns; 6 turns", "| A | 10 | 5.50 µs | 10 µs |", "x, all_reduce 4 KiB: hung 0 (10×)",
 	} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the page does not contain %q", want)
+			t.Errorf("the page does not contain %q:\n%s", want, text)
 		}
 	}
-	svg, err := os.ReadFile(filepath.Join(raw, "r-2.svg"))
-	if err != nil || !bytes.Contains(svg, []byte("nexar X")) {
-		t.Errorf("the drawing has no legend: %v", err)
+	svg, err := os.ReadFile(filepath.Join(dir, drawings, "r-2.svg"))
+	if err != nil || !bytes.Contains(svg, []byte("nexar X")) || !bytes.Contains(svg, []byte("near (0.17 µs)")) {
+		t.Errorf("the drawing has no legend or no title: %v", err)
 	}
 }
 
 func TestReadBroken(t *testing.T) {
-	for name, text := range map[string]string{"no header": "{}\n", "not compressed": "{\"setting\":\"s\"}\n", "no JSON": "{\"setting\":\"s\"}\nx\n"} {
+	for name, text := range map[string]string{"no header": "{}\n", "no JSON": "{\"setting\":\"s\"}\nx\n", "empty": ""} {
 		file := filepath.Join(t.TempDir(), "a"+Suffix)
-		var data bytes.Buffer
-		z := gzip.NewWriter(&data)
-		if _, err := z.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if name == "not compressed" {
-			data.Reset()
-			data.WriteString(text)
-		}
-		if err := os.WriteFile(file, data.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Read(file); err == nil || !strings.Contains(err.Error(), file) {
@@ -229,7 +259,7 @@ func TestReadBroken(t *testing.T) {
 }
 
 func TestNothingToDraw(t *testing.T) {
-	if err := (&File{}).Draw(new(bytes.Buffer)); err == nil {
+	if _, err := (&File{}).Draw(); err == nil {
 		t.Error("Draw of an empty file: no error")
 	}
 }

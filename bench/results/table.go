@@ -2,121 +2,139 @@ package results
 
 import (
 	"fmt"
-	"math"
 	"strings"
 )
 
-// Table returns the results of one operation as a Markdown table: a row for each size, a column for
-// each system, and a column for each system of nexar with the ratio of the fastest other system's
-// time to its time.
-func (f *File) Table(op string) string {
-	columns, ours, others := f.columns(op)
+// Table compares a system of nexar with the best peer, as a Markdown table: a row for each operation, a column for each size,
+// and in each cell the ratio of the times in each of states, above 1 where nexar is faster.
+func (f *File) Table(ours System, untouched bool, states []Census) string {
+	ops := f.Ops()
+	sizes := f.Sizes(ops...)
+	if len(sizes) > 0 && sizes[0] == 0 {
+		sizes = sizes[1:] // that of operations without data, which stand in the first column
+	}
 	var b strings.Builder
-	b.WriteString("| bytes |")
-	for _, s := range columns {
-		fmt.Fprintf(&b, " %s |", s.Label)
+	b.WriteString("| |")
+	for _, bytes := range sizes {
+		fmt.Fprintf(&b, " %s |", Size(bytes))
 	}
-	compared := len(others) > 0
-	if compared {
-		for _, s := range ours {
-			fmt.Fprintf(&b, " best other ÷ %s |", strings.TrimPrefix(s.Label, "nexar "))
+	b.WriteString(" mean |\n|---|" + strings.Repeat("--:|", len(sizes)+1) + "\n")
+	for _, op := range ops {
+		own := f.Sizes(op)
+		empty := len(own) > 0 && own[0] == 0
+		if empty && untouched {
+			continue
 		}
-	}
-	b.WriteString("\n|--:|" + strings.Repeat("--:|", len(columns)))
-	if compared {
-		b.WriteString(strings.Repeat("--:|", len(ours)))
-	}
-	b.WriteString("\n")
-	for _, bytes := range f.Sizes(op) {
-		best := f.best(columns, op, bytes)
-		fmt.Fprintf(&b, "| %s |", Size(bytes))
-		for _, s := range columns {
-			text := f.Cell(s, op, bytes).String()
-			if s.Name == best.Name {
-				text = "**" + text + "**"
+		lost := false
+		var row strings.Builder
+		for i, bytes := range sizes {
+			if empty && i > 0 {
+				row.WriteString(" |")
+				continue
 			}
-			fmt.Fprintf(&b, " %s |", text)
-		}
-		if compared {
-			for _, s := range ours {
-				fmt.Fprintf(&b, " %s |", f.ratio(s, others, op, bytes))
+			if empty {
+				bytes = 0
 			}
+			text := each(states, func(s State) string {
+				cell, v := f.ratio(ours, Point{op, bytes, untouched}, s)
+				lost = lost || v == Slower
+				return cell
+			})
+			fmt.Fprintf(&row, " %s |", text)
 		}
-		b.WriteString("\n")
+		mean := each(states, func(s State) string {
+			if t := f.Tally(ours, []string{op}, untouched, s); t.Points() > 0 {
+				return fmt.Sprintf("%.2f", t.Mean)
+			}
+			return "–"
+		})
+		mark := ""
+		if lost {
+			mark = " ▼"
+		}
+		fmt.Fprintf(&b, "| %s%s |%s %s |\n", op, mark, row.String(), mean)
 	}
 	return b.String()
 }
 
-// columns returns the systems that have measured the operation or have failed at it.
-func (f *File) columns(op string) (all, ours, others []System) {
-	for _, s := range f.Header.Systems {
-		have := false
-		for _, bytes := range f.Sizes(op) {
-			c := f.Cell(s, op, bytes)
-			have = have || c.Rounds > 0 || c.Failures > 0
-		}
-		if !have {
-			continue
-		}
-		all = append(all, s)
-		switch {
-		case s.Bound:
-		case s.Ours:
-			ours = append(ours, s)
-		default:
-			others = append(others, s)
-		}
+// each joins the texts for all states.
+func each(states []Census, text func(State) string) string {
+	var parts []string
+	for _, s := range states {
+		parts = append(parts, text(s.State))
 	}
-	return all, ours, others
+	return strings.Join(parts, " / ")
 }
 
-// best returns the fastest system with correct results, or the zero System.
-func (f *File) best(systems []System, op string, bytes int) System {
-	var best System
-	least := math.Inf(1)
-	for _, s := range systems {
-		if c := f.Cell(s, op, bytes); !s.Bound && c.Good() && c.US < least {
-			best, least = s, c.US
-		}
-	}
-	return best
-}
-
-// ratio formats the ratio of the time of the fastest of others to that of ours.
-func (f *File) ratio(ours System, others []System, op string, bytes int) string {
-	best := f.best(others, op, bytes)
-	v, times := Compare(f.Cell(ours, op, bytes), f.Cell(best, op, bytes))
+// ratio formats the ratio of the best peer's time to that of ours.
+func (f *File) ratio(ours System, p Point, state State) (text string, v Verdict) {
+	cell, best := f.Cell(ours, p, state), f.best(p, state)
+	v, times := Compare(cell, best)
 	switch v {
 	case Unknown:
-		return "—"
+		return cell.lack(), v
 	case Level:
-		return "≈ " + Times(times)
+		text = fmt.Sprintf("≈%.2f", times)
+	case Slower:
+		text = fmt.Sprintf("**%.2f**", times)
+	default:
+		text = fmt.Sprintf("%.2f", times)
 	}
-	return Times(times)
+	if cell.Few(p.Bytes) || best.Few(p.Bytes) {
+		text += "°"
+	}
+	return text, v
 }
 
-// String formats the time. Without one it returns "fails", "wrong" or "—".
-func (c Cell) String() string {
+// lack says why a cell has no good time: "fails", "wrong", or "–" if it was not measured.
+func (c Cell) lack() string {
 	switch {
-	case c.Rounds == 0 && c.Failures > 0:
+	case c.Turns == 0 && c.Failures > 0:
 		return "fails"
-	case c.Rounds == 0:
-		return "—"
 	case c.Wrong:
 		return "wrong"
-	case c.Failures > 0:
-		return Duration(c.US) + fmt.Sprintf(" (failed %d×)", c.Failures)
 	}
-	return Duration(c.US)
+	return "–"
+}
+
+// Times returns the times of all systems as a Markdown table: a row for each operation and size, a column for each system.
+func (f *File) Times(untouched bool, states []Census) string {
+	var b strings.Builder
+	b.WriteString("| | |")
+	for _, s := range f.Header.Systems {
+		fmt.Fprintf(&b, " %s |", s.Label)
+	}
+	b.WriteString("\n|---|--:|" + strings.Repeat("--:|", len(f.Header.Systems)) + "\n")
+	for _, op := range f.Ops() {
+		for _, bytes := range f.Sizes(op) {
+			if bytes == 0 && untouched {
+				continue
+			}
+			fmt.Fprintf(&b, "| %s | %s |", op, Size(bytes))
+			for _, s := range f.Header.Systems {
+				fmt.Fprintf(&b, " %s |", each(states, func(state State) string {
+					c := f.Cell(s, Point{op, bytes, untouched}, state)
+					if !c.Good() {
+						return c.lack()
+					}
+					text := Duration(c.US)
+					if c.Few(bytes) {
+						text += "°"
+					}
+					return text
+				}))
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
 }
 
 // Duration formats microseconds with two or three digits and a unit.
 func Duration(us float64) string {
 	switch {
-	case us < 1:
-		return fmt.Sprintf("%.2f µs", us)
 	case us < 9.95:
-		return fmt.Sprintf("%.1f µs", us)
+		return fmt.Sprintf("%.2f µs", us)
 	case us < 999.5:
 		return fmt.Sprintf("%.0f µs", us)
 	case us < 9.95e3:
@@ -127,20 +145,14 @@ func Duration(us float64) string {
 	return fmt.Sprintf("%.1f s", us/1e6)
 }
 
-// Times formats a ratio with two or three digits.
-func Times(ratio float64) string {
-	if ratio < 9.95 {
-		return fmt.Sprintf("%.2f×", ratio)
-	}
-	return fmt.Sprintf("%.0f×", ratio)
-}
-
-// Size formats a number of bytes, as MiB or KiB if it is a multiple.
+// Size formats a number of bytes, as MiB or KiB if it is a multiple, and no bytes as "".
 func Size(bytes int) string {
 	switch {
-	case bytes >= 1<<20 && bytes%(1<<20) == 0:
+	case bytes == 0:
+		return ""
+	case bytes%(1<<20) == 0:
 		return fmt.Sprintf("%d MiB", bytes>>20)
-	case bytes >= 1<<10 && bytes%(1<<10) == 0:
+	case bytes%(1<<10) == 0:
 		return fmt.Sprintf("%d KiB", bytes>>10)
 	}
 	return fmt.Sprintf("%d B", bytes)

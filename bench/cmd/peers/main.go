@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,27 +36,26 @@ func main() {
 
 // flags are the flags of the command.
 type flags struct {
-	bench, python, docs string
-	settings            []campaign.Setting
-	campaign            campaign.Campaign
-	pageOnly            bool
+	bench, raw, docs string
+	settings         []campaign.Setting
+	campaign         campaign.Campaign
+	pageOnly         bool
 }
 
 func parse(args []string, stderr io.Writer) (flags, error) {
-	var f flags
+	f := flags{settings: campaign.Settings(runtime.NumCPU())}
 	set := flag.NewFlagSet("peers", flag.ContinueOnError)
 	set.SetOutput(stderr)
-	quick := set.Bool("quick", false, "measure a few sizes with four ranks in one round, in two minutes, and write to .build/quick in place of docs")
-	names := set.String("settings", "", "`settings` to measure, separated by commas: "+strings.Join(campaign.Names(), ", ")+" (default all)")
-	sizes := set.String("sizes", "", "`sizes` to measure, separated by commas, such as 8,64KiB,1MiB")
+	names := set.String("settings", "", "`settings` to measure, separated by commas: "+strings.Join(campaign.Names(f.settings), ", ")+" (default all)")
+	sizes := set.String("sizes", "8,1KiB,16KiB,128KiB,1MiB,8MiB", "`sizes` to measure, separated by commas")
 	ops := set.String("ops", "", "`operations` to measure, separated by commas (default all)")
 	systems := set.String("systems", "", "`systems` to measure, separated by commas, by their names in the raw files (default all)")
-	budget := set.Float64("budget", 0.2, "`seconds` for one operation at one size in one round")
-	set.IntVar(&f.campaign.Rounds, "rounds", 5, "`number` of rounds; each system runs once in a round")
-	set.DurationVar(&f.campaign.Timeout, "timeout", 10*time.Minute, "maximum `time` of one run of one system")
+	set.Float64Var(&f.campaign.Schedule.Budget, "budget", 0.05, "`seconds` for one operation at one size in one turn")
+	set.IntVar(&f.campaign.Rounds, "rounds", 12, "`number` of rounds; each system has a turn for each operation in a round")
+	set.DurationVar(&f.campaign.Timeout, "timeout", time.Minute, "maximum `time` of one turn of one system")
 	set.StringVar(&f.bench, "bench", ".", "`folder` of this module")
-	set.StringVar(&f.docs, "docs", "", "`folder` of results.md and results/ (default ../docs)")
-	set.StringVar(&f.python, "python", "python3", "Python `interpreter` with torch")
+	set.StringVar(&f.raw, "raw", "", "`folder` of the raw data (default .build/results)")
+	set.StringVar(&f.docs, "docs", "", "`folder` of results.md and its drawings (default ../docs)")
 	set.BoolVar(&f.pageOnly, "page", false, "measure nothing, and write the page from the existing raw files")
 	if err := set.Parse(args); err != nil {
 		return f, err
@@ -62,38 +63,20 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	if set.NArg() > 0 {
 		return f, fmt.Errorf("arguments %q: peers takes only flags", set.Args())
 	}
-	f.settings, f.campaign.Schedule.Sizes = campaign.Settings(), campaign.DefaultSizes()
-	docs := filepath.Join(f.bench, "..", "docs")
-	given := make(map[string]bool)
-	set.Visit(func(g *flag.Flag) { given[g.Name] = true })
-	if *quick {
-		f.settings, f.campaign.Schedule.Sizes = campaign.Quick(), campaign.QuickSizes()
-		docs = filepath.Join(f.bench, ".build", "quick")
-		if !given["rounds"] {
-			f.campaign.Rounds = 1
-		}
-		if !given["budget"] {
-			*budget = 0.02
-		}
-	}
-	f.campaign.Schedule.Budget = *budget
-	if f.docs == "" {
-		f.docs = docs
-	}
+	f.raw = cmp.Or(f.raw, filepath.Join(f.bench, ".build", "results"))
+	f.docs = cmp.Or(f.docs, filepath.Join(f.bench, "..", "docs"))
 	return f, f.choose(*names, *sizes, *ops, *systems)
 }
 
 // choose keeps the named settings, sizes, operations and systems. An empty list keeps all.
 func (f *flags) choose(names, sizes, ops, systems string) (err error) {
 	if names != "" {
-		if f.settings, err = campaign.Find(strings.Split(names, ",")); err != nil {
+		if f.settings, err = campaign.Find(f.settings, strings.Split(names, ",")); err != nil {
 			return err
 		}
 	}
-	if sizes != "" {
-		if f.campaign.Schedule.Sizes, err = campaign.ParseSizes(sizes); err != nil {
-			return err
-		}
+	if f.campaign.Schedule.Sizes, err = campaign.ParseSizes(sizes); err != nil {
+		return err
 	}
 	for i := range f.settings {
 		s := &f.settings[i]
@@ -125,24 +108,23 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	raw := filepath.Join(f.docs, "results")
-	if err := os.MkdirAll(raw, 0o755); err != nil {
+	if err := os.MkdirAll(f.raw, 0o755); err != nil {
 		return err
 	}
 	if !f.pageOnly {
-		if err := f.measure(ctx, raw, progress); err != nil {
+		if err := f.measure(ctx, progress); err != nil {
 			return err
 		}
 	}
-	files, err := results.ReadAll(raw, campaign.Names())
+	files, err := results.ReadAll(f.raw, campaign.Names(campaign.Settings(runtime.NumCPU())))
 	if err != nil {
 		return err
 	}
 	if len(files) == 0 {
-		return fmt.Errorf("%s: no raw files (*%s); run without -page to measure", raw, results.Suffix)
+		return fmt.Errorf("%s: no raw files (*%s); run without -page to measure", f.raw, results.Suffix)
 	}
 	page := filepath.Join(f.docs, "results.md")
-	if err := results.WritePage(page, "results", files); err != nil {
+	if err := results.WritePage(page, files); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, page)
@@ -151,21 +133,21 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 // measure measures all settings and writes their raw files. A setting that cannot be measured is
 // noted and skipped.
-func (f *flags) measure(ctx context.Context, raw string, progress io.Writer) error {
-	programs, err := campaign.Build(ctx, campaign.Places{Bench: f.bench, Python: f.python}, func(step string) {
+func (f *flags) measure(ctx context.Context, progress io.Writer) error {
+	programs, err := campaign.Build(ctx, f.bench, func(step string) {
 		fmt.Fprintln(progress, step)
 	})
 	if err != nil {
 		return err
 	}
 	for name, why := range programs.Missing {
-		fmt.Fprintf(progress, "skipping %s: %s\n", name, why)
+		fmt.Fprintf(progress, "missing: %s: %s\n", name, why)
 	}
-	runs := 0
+	turns := 0
 	for _, s := range f.settings {
-		runs += f.campaign.Runs(s)
+		turns += f.campaign.Turns(s)
 	}
-	show := newShow(progress, runs)
+	show := newShow(progress, turns)
 	defer show.end()
 	f.campaign.Programs, f.campaign.Progress, f.campaign.Note = programs, show.progress, show.note
 	for _, s := range f.settings {
@@ -177,7 +159,7 @@ func (f *flags) measure(ctx context.Context, raw string, progress io.Writer) err
 			show.note(err.Error())
 			continue
 		}
-		if err := file.Write(filepath.Join(raw, s.Name+results.Suffix)); err != nil {
+		if err := file.Write(filepath.Join(f.raw, s.Name+results.Suffix)); err != nil {
 			return err
 		}
 	}

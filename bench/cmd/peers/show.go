@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A show prints the progress of the campaign: a bar on a terminal, elsewhere a line for each run.
+// A show prints the progress of the campaign: a bar on a terminal, elsewhere a line for each turn.
 type show struct {
 	out   io.Writer
 	bar   *progressbar.ProgressBar // nil if out is not a terminal
@@ -29,8 +29,8 @@ func newShow(out io.Writer, runs int) *show {
 	return s
 }
 
-func (s *show) progress(setting, system string, round int) {
-	run := fmt.Sprintf("%s, round %d: %s", setting, round, system)
+func (s *show) progress(setting, system, op string, round int) {
+	run := fmt.Sprintf("%s, round %d, %s: %s", setting, round, op, system)
 	s.begun++
 	if s.bar == nil {
 		fmt.Fprintf(s.out, "%6s  %d/%d  %s\n", time.Since(s.began).Round(time.Second), s.begun, s.runs, run)

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,11 +35,12 @@ func main() {
 
 // A task is the work that the flags define.
 type task struct {
-	ops    []op
-	points []point
-	budget time.Duration
-	local  int
-	want   []string // transports; nil is any
+	ops          []op
+	sizes        []int // bytes
+	budget, warm time.Duration
+	untouched    bool // measure vectors that are not written anew, too
+	local        int
+	want         []string // transports; nil is any
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
@@ -66,8 +68,10 @@ func parse(args []string) (task, error) {
 	var t task
 	flags := flag.NewFlagSet("rank", flag.ContinueOnError)
 	names := flags.String("ops", "", "`operations`, separated by commas")
-	points := flags.String("points", "", "sizes as `bytes:iterations:warm-ups`, separated by commas")
+	sizes := flags.String("sizes", "", "sizes of the vectors in `bytes`, separated by commas")
 	budget := flags.Float64("budget", 1, "`seconds` for one operation at one size")
+	warm := flags.Float64("warm", 0, "`seconds` before, which do not count")
+	untouched := flags.Int("untouched", 0, "`1` to measure vectors that are not written anew before each iteration, too")
 	flags.IntVar(&t.local, "local", 0, "number of `ranks` in this process; 0 joins a cluster as one rank")
 	want := flags.String("want", "", "fail unless the ranks use one of these `transports`, separated by commas; those with encryption end in +tls")
 	if err := flags.Parse(args); err != nil {
@@ -76,7 +80,8 @@ func parse(args []string) (task, error) {
 	if *want != "" {
 		t.want = strings.Split(*want, ",")
 	}
-	t.budget = time.Duration(*budget * float64(time.Second))
+	t.untouched = *untouched != 0
+	t.budget, t.warm = time.Duration(*budget*float64(time.Second)), time.Duration(*warm*float64(time.Second))
 	for name := range strings.SplitSeq(*names, ",") {
 		o, err := find(name)
 		if err != nil {
@@ -84,12 +89,12 @@ func parse(args []string) (task, error) {
 		}
 		t.ops = append(t.ops, o)
 	}
-	for text := range strings.SplitSeq(*points, ",") {
-		var p point
-		if n, err := fmt.Sscanf(text, "%d:%d:%d", &p.bytes, &p.iters, &p.warm); n != 3 || err != nil || p.bytes < elem || p.iters < itersMin {
-			return t, fmt.Errorf("-points %q: must be bytes:iterations:warm-ups, with at least %d bytes and %d iterations", text, elem, itersMin)
+	for text := range strings.SplitSeq(*sizes, ",") {
+		bytes, err := strconv.Atoi(text)
+		if err != nil || bytes < elem {
+			return t, fmt.Errorf("-sizes %q: must be numbers of bytes from %d on, separated by commas", *sizes, elem)
 		}
-		t.points = append(t.points, p)
+		t.sizes = append(t.sizes, bytes)
 	}
 	return t, nil
 }
@@ -119,22 +124,24 @@ func (t task) measure(ctx context.Context, c *nexar.Comm, say *lines) error {
 		}
 	}
 	floats := c.Size() // A block has at least one element for each rank.
-	for _, p := range t.points {
-		floats = max(floats, p.bytes/elem)
+	for _, bytes := range t.sizes {
+		floats = max(floats, bytes/elem)
 	}
 	r := &rank{comm: c, src: make([]float32, floats), dst: make([]float32, floats)}
 	for _, o := range t.ops {
-		points := t.points
+		sizes := t.sizes
 		if o.empty {
-			points = []point{{0, points[0].iters, points[0].warm}}
+			sizes = []int{0}
 		}
-		for _, p := range points {
-			got, err := r.measure(ctx, o, p, t.budget)
+		for _, bytes := range sizes {
+			samples, err := r.measure(ctx, o, bytes, t)
 			if err != nil {
-				return fmt.Errorf("%s of %d bytes: %w", o.name, p.bytes, err)
+				return fmt.Errorf("%s of %d bytes: %w", o.name, bytes, err)
 			}
-			if err := say.line(got); err != nil {
-				return err
+			for _, got := range samples {
+				if err := say.line(got); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -156,11 +163,4 @@ func (l *lines) line(v any) error {
 	defer l.mu.Unlock()
 	_, err = l.out.Write(append(text, '\n'))
 	return err
-}
-
-// median returns the median in microseconds, and sorts times.
-func median(times []time.Duration) float64 {
-	slices.Sort(times)
-	n := len(times)
-	return float64(times[(n-1)/2]+times[n/2]) / 2 / float64(time.Microsecond)
 }

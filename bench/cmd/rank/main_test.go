@@ -11,7 +11,7 @@ func TestAllOperationsInOneProcess(t *testing.T) {
 	for _, n := range []string{"1", "3", "4"} {
 		var out bytes.Buffer
 		err := run(t.Context(), []string{
-			"-local", n, "-budget", "0.01", "-points", "8:3:1,4096:5:1,100000:3:0",
+			"-local", n, "-budget", "0.01", "-warm", "0.001", "-untouched", "1", "-sizes", "8,4096,100000",
 			"-ops", "all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,barrier,copy_only",
 		}, &out)
 		if err != nil {
@@ -30,7 +30,7 @@ func TestAllOperationsInOneProcess(t *testing.T) {
 				t.Errorf("got %+v, want %d ranks, at least 3 iterations, and no wrong element", s.sample, ranks)
 			}
 		}
-		if want := 1 + ranks*(6*3+1); lines != want {
+		if want := 1 + ranks*(6*3*2+1); lines != want {
 			t.Errorf("%s ranks: got %d lines, want %d", n, lines, want)
 		}
 	}
@@ -38,7 +38,7 @@ func TestAllOperationsInOneProcess(t *testing.T) {
 
 func TestMessagesInOneProcess(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-local", "3", "-points", "4096:5:1", "-ops", "send_recv"}, &out); err != nil {
+	if err := run(t.Context(), []string{"-local", "3", "-budget", "0.01", "-sizes", "4096", "-ops", "send_recv"}, &out); err != nil {
 		t.Fatal(err)
 	}
 	if got := bytes.Count(out.Bytes(), []byte(`"wrong":0`)); got != 3 {
@@ -48,7 +48,7 @@ func TestMessagesInOneProcess(t *testing.T) {
 
 func TestWrongTransportIsNotMeasured(t *testing.T) {
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"-local", "2", "-points", "8:3:0", "-ops", "barrier", "-want", "shm"}, &out)
+	err := run(t.Context(), []string{"-local", "2", "-sizes", "8", "-ops", "barrier", "-want", "shm"}, &out)
 	if err == nil || out.Len() > 0 {
 		t.Errorf("got error %v and output %q, want an error and no output", err, out.String())
 	}
@@ -56,11 +56,10 @@ func TestWrongTransportIsNotMeasured(t *testing.T) {
 
 func TestBadFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{"-ops", "no_such", "-points", "8:3:1"},
+		{"-ops", "no_such", "-sizes", "8"},
 		{"-ops", "barrier"},
-		{"-ops", "barrier", "-points", "8"},
-		{"-ops", "barrier", "-points", "8:2:1"},
-		{"-ops", "barrier", "-points", "2:3:1"},
+		{"-ops", "barrier", "-sizes", "8:3"},
+		{"-ops", "barrier", "-sizes", "2"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q: got no error, want one", args)
@@ -68,20 +67,24 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-func TestFit(t *testing.T) {
+// TestMore checks that the number of runs adapts in both directions.
+func TestMore(t *testing.T) {
 	for _, test := range []struct {
-		done, iters  int
-		budget, took time.Duration
-		want         int64
+		done, last int
+		took, left time.Duration
+		want       int64
 	}{
-		{3, 100, time.Second, 3 * time.Millisecond, 100},
-		{3, 100, time.Second, 300 * time.Millisecond, 10},
-		{3, 100, time.Second, time.Minute, 3},
-		{12, 100, time.Second, time.Minute, 12},
-		{3, 100, time.Second, 0, 100},
+		{3, 3, 3 * time.Millisecond, time.Second, 6},                // twice as many
+		{100, 60, 60 * time.Millisecond, 50 * time.Millisecond, 50}, // as many as fit
+		{9, 6, time.Millisecond, time.Millisecond * 2 / 3, 4},       // a slow start before
+		{3, 3, 300 * time.Millisecond, 99 * time.Millisecond, 0},    // not even one
+		{3, 3, time.Minute, -time.Minute, 0},                        // too late
+		{3, 3, 0, time.Second, 6},                                   // a clock that stands
+		{runsMax - 1, runsFirst, runsFirst, time.Second, 1},         // up to the maximum
+		{runsMax, runsMax / 2, time.Millisecond, time.Second, 0},    // the maximum
 	} {
-		if got := fit(test.done, test.iters, test.budget, test.took); got != test.want {
-			t.Errorf("%d of %d in %v, budget %v: got %d, want %d", test.done, test.iters, test.took, test.budget, got, test.want)
+		if got := more(test.done, test.last, test.took, test.left); got != test.want {
+			t.Errorf("%d done, the last %d in %v, %v left: got %d, want %d", test.done, test.last, test.took, test.left, got, test.want)
 		}
 	}
 }

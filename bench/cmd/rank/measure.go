@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar"
@@ -10,72 +11,98 @@ import (
 const (
 	// elem is the size of an element in bytes. All vectors are float32.
 	elem = 4
-	// itersMin is the minimum number of timed runs, for any budget.
-	itersMin = 3
+	// runsFirst is the number of runs after which rank 0 first looks at the clock, runsMax the largest number.
+	runsFirst, runsMax = 3, 1 << 20
 )
-
-// A point is a size with its maximum number of timed runs and its number of warm-up runs.
-type point struct{ bytes, iters, warm int }
 
 // A sample is the output of one rank for one operation at one size.
 type sample struct {
-	Op     string  `json:"op"`
-	Bytes  int     `json:"bytes"`
-	Ranks  int     `json:"ranks"`
-	Rank   int     `json:"rank"`
-	Iters  int     `json:"iters"`
-	Median float64 `json:"median_us"`
-	Wrong  int     `json:"wrong"`
+	Op        string  `json:"op"`
+	Bytes     int     `json:"bytes"`
+	Untouched bool    `json:"untouched"`
+	Ranks     int     `json:"ranks"`
+	Rank      int     `json:"rank"`
+	Iters     int     `json:"iters"`
+	Median    float64 `json:"median_us"`
+	Wrong     int     `json:"wrong"`
 }
 
 // A rank is one rank with vectors that are long enough for the largest size.
 type rank struct {
 	comm     *nexar.Comm
 	src, dst []float32
+	times    []time.Duration
 }
 
-// measure runs one operation at one size: once to check the result, then p.warm times, then up to
-// p.iters times within budget.
-func (r *rank) measure(ctx context.Context, o op, p point, budget time.Duration) (sample, error) {
-	v := o.vectors(place{r.comm.Rank(), r.comm.Size(), p.bytes / elem})
+// measure runs one operation at one size: once to check the result, then for the time warm, then for the time budget. With
+// untouched it measures a second time, without writing the vectors anew.
+func (r *rank) measure(ctx context.Context, o op, bytes int, t task) ([]sample, error) {
+	v := o.vectors(place{r.comm.Rank(), r.comm.Size(), bytes / elem})
 	src, dst := r.src[:v.src], r.dst[:v.dst]
-	s := sample{Op: o.name, Bytes: p.bytes, Ranks: r.comm.Size(), Rank: r.comm.Rank()}
-	var err error
-	if s.Wrong, err = r.wrong(ctx, o, v, dst, src); err != nil {
-		return s, err
+	wrong, err := r.wrong(ctx, o, v, dst, src)
+	if err != nil {
+		return nil, err
 	}
-	for range p.warm {
-		if _, err := r.once(ctx, o, dst, src); err != nil {
-			return s, err
+	input := src
+	if v.inPlace {
+		input = dst
+	}
+	rewrite := func() {
+		for i := range input {
+			input[i] = 1
 		}
 	}
-	times := make([]time.Duration, 0, p.iters)
-	iters, check, began := []int64{int64(p.iters)}, itersMin, time.Now()
-	for len(times) < int(iters[0]) {
-		took, err := r.once(ctx, o, dst, src)
-		if err != nil {
-			return s, err
-		}
-		times = append(times, took)
-		if done := len(times); done == check && done < int(iters[0]) {
-			// Rank 0 computes how many runs fit into the budget. The first runs may be
-			// slower than later ones, so the estimate is repeated after twice as many.
-			iters[0] = fit(done, int(iters[0]), budget, time.Since(began))
-			if err := nexar.Broadcast(ctx, r.comm, iters, 0); err != nil {
-				return s, err
+	samples := []sample{{Op: o.name, Bytes: bytes, Ranks: r.comm.Size(), Rank: r.comm.Rank(), Wrong: wrong}}
+	if t.untouched && bytes > 0 {
+		samples = append(samples, samples[0])
+		samples[1].Untouched = true
+	}
+	for i := range samples {
+		once := func() (time.Duration, error) {
+			if !samples[i].Untouched {
+				rewrite()
 			}
-			check *= 2
+			return r.once(ctx, o, dst, src)
 		}
+		if t.warm > 0 {
+			if err := r.repeat(ctx, t.warm, once); err != nil {
+				return nil, err
+			}
+		}
+		if err := r.repeat(ctx, t.budget, once); err != nil {
+			return nil, err
+		}
+		samples[i].Iters, samples[i].Median = len(r.times), median(r.times)
 	}
-	s.Iters, s.Median = len(times), median(times)
-	return s, nil
+	return samples, nil
 }
 
-// fit returns how many of iters runs fit into the budget if done of them took the time took. It is
-// at least done.
-func fit(done, iters int, budget, took time.Duration) int64 {
-	each := max(took/time.Duration(done), 1)
-	return int64(max(done, min(iters, int(budget/each))))
+// repeat fills r.times with runs until the budget is spent.
+func (r *rank) repeat(ctx context.Context, budget time.Duration, once func() (time.Duration, error)) error {
+	r.times = r.times[:0]
+	began := time.Now()
+	for next := []int64{runsFirst}; next[0] > 0; {
+		start := time.Now()
+		for range next[0] {
+			took, err := once()
+			if err != nil {
+				return err
+			}
+			r.times = append(r.times, took)
+		}
+		next[0] = more(len(r.times), int(next[0]), time.Since(start), budget-time.Since(began))
+		if err := nexar.Broadcast(ctx, r.comm, next, 0); err != nil { // Rank 0 decides.
+			return err
+		}
+	}
+	return nil
+}
+
+// more returns the number of the next runs after done: as many as fit into the time left at the speed of the last ones, but
+// at most twice as many as before. So neither a slow nor a fast start decides.
+func more(done, last int, took, left time.Duration) int64 {
+	each := max(took/time.Duration(last), 1)
+	return int64(min(max(left/each, 0), time.Duration(2*done), time.Duration(runsMax-done)))
 }
 
 // once runs a barrier and then an operation, and returns the time of the operation.
@@ -117,4 +144,11 @@ func (r *rank) wrong(ctx context.Context, o op, v vectors, dst, src []float32) (
 	clear(src)
 	clear(dst)
 	return bad, nil
+}
+
+// median returns the median in microseconds, and sorts times.
+func median(times []time.Duration) float64 {
+	slices.Sort(times)
+	n := len(times)
+	return float64(times[(n-1)/2]+times[n/2]) / 2 / float64(time.Microsecond)
 }

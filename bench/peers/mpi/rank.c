@@ -5,15 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POINTS_MAX 64
-
-struct point {
-  size_t bytes;
-  int iters, warm;
-};
+#define SIZES_MAX 64
+#define RUNS_MAX (1 << 20)
 
 struct rank {
-  int rank, ranks;
+  int rank, ranks, untouched, runs;
+  double budget, warm, *times;
   float *dst, *src;
 };
 
@@ -116,7 +113,17 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static double once(struct rank *me, const struct op *op, size_t bytes) {
+/* rewrite writes the input of an operation anew, so that no rank finds it in its own cache. */
+static void rewrite(struct rank *me, const struct op *op, size_t bytes) {
+  int in_place = is(op, "all_reduce") || (is(op, "broadcast") && me->rank == 0);
+  float *input = in_place ? me->dst : me->src;
+  size_t all = block(me, bytes) * (size_t)me->ranks, n = is(op, "all_gather") ? block(me, bytes) : bytes / 4;
+  if (is(op, "all_to_all") || is(op, "reduce_scatter")) n = all;
+  for (size_t i = 0; i < n; i++) input[i] = 1;
+}
+
+static double once(struct rank *me, const struct op *op, size_t bytes, int untouched) {
+  if (!untouched) rewrite(me, op, bytes);
   MPI_Barrier(MPI_COMM_WORLD);
   double began = MPI_Wtime();
   op->run(me, bytes);
@@ -124,63 +131,72 @@ static double once(struct rank *me, const struct op *op, size_t bytes) {
   return is(op, "send_recv") ? took / 2 : took;
 }
 
-/* measure measures one operation at one size and prints its line. */
-static void measure(struct rank *me, const struct op *op, struct point p, double budget) {
-  size_t bad = wrong(me, op, p.bytes);
-  for (int i = 0; i < p.warm; i++) once(me, op, p.bytes);
-  double *times = malloc(sizeof *times * (size_t)p.iters), began = MPI_Wtime();
-  int iters = p.iters, check = 3;
-  for (int done = 0; done < iters;) {
-    times[done++] = once(me, op, p.bytes);
-    if (done == check && done < iters) { /* Rank 0 computes how many fit into the budget. */
-      double fit = budget / ((MPI_Wtime() - began) / done);
-      if (fit < iters) iters = fit < done ? done : (int)fit;
-      MPI_Bcast(&iters, 1, MPI_INT, 0, MPI_COMM_WORLD);
-      check *= 2;
-    }
+/* repeat fills me->times with runs until the budget is spent. */
+static void repeat(struct rank *me, const struct op *op, size_t bytes, int untouched, double budget) {
+  double began = MPI_Wtime();
+  me->runs = 0;
+  for (int next = 3; next > 0;) {
+    double start = MPI_Wtime();
+    for (int i = 0; i < next; i++) me->times[me->runs++] = once(me, op, bytes, untouched);
+    double now = MPI_Wtime(), fit = (budget - (now - began)) / ((now - start) / next);
+    int most = 2 * me->runs < RUNS_MAX - me->runs ? 2 * me->runs : RUNS_MAX - me->runs;
+    next = fit < most ? (int)fit : most; /* Rank 0 decides. */
+    MPI_Bcast(&next, 1, MPI_INT, 0, MPI_COMM_WORLD);
   }
-  qsort(times, (size_t)iters, sizeof *times, ascending);
-  double median = iters % 2 ? times[iters / 2] : (times[iters / 2 - 1] + times[iters / 2]) / 2;
-  printf("{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"rank\":%d,\"iters\":%d,\"median_us\":%.3f,\"wrong\":%zu}\n",
-         op->name, p.bytes, me->ranks, me->rank, iters, median * 1e6, bad);
-  fflush(stdout);
-  free(times);
 }
 
-static int parse_points(char *text, struct point *points) {
+/* measure measures one operation at one size and prints its lines. */
+static void measure(struct rank *me, const struct op *op, size_t bytes) {
+  size_t bad = wrong(me, op, bytes);
+  for (int untouched = 0; untouched <= me->untouched && !(untouched && bytes == 0); untouched++) {
+    if (me->warm > 0) repeat(me, op, bytes, untouched, me->warm);
+    repeat(me, op, bytes, untouched, me->budget);
+    int n = me->runs;
+    qsort(me->times, (size_t)n, sizeof *me->times, ascending);
+    double median = (me->times[(n - 1) / 2] + me->times[n / 2]) / 2;
+    printf("{\"op\":\"%s\",\"bytes\":%zu,\"untouched\":%s,\"ranks\":%d,\"rank\":%d,\"iters\":%d,\"median_us\":%.3f,\"wrong\":%zu}\n",
+           op->name, bytes, untouched ? "true" : "false", me->ranks, me->rank, n, median * 1e6, bad);
+    fflush(stdout);
+  }
+}
+
+static int parse_sizes(char *text, size_t *sizes) {
   int n = 0;
-  for (char *p = strtok(text, ","); p && n < POINTS_MAX; p = strtok(NULL, ","), n++)
-    if (sscanf(p, "%zu:%d:%d", &points[n].bytes, &points[n].iters, &points[n].warm) != 3 || points[n].iters < 3)
-      return -1;
+  for (char *p = strtok(text, ","); p && n < SIZES_MAX; p = strtok(NULL, ","), n++)
+    if (sscanf(p, "%zu", &sizes[n]) != 1 || sizes[n] < 4) return -1;
   return n;
 }
 
 int main(int argc, char **argv) {
-  struct rank me;
-  struct point points[POINTS_MAX];
+  struct rank me = {.budget = 1};
+  size_t sizes[SIZES_MAX];
   char *names = "", version[MPI_MAX_LIBRARY_VERSION_STRING];
   int n = 0, length;
-  double budget = 1;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &me.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &me.ranks);
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!strcmp(argv[i], "-ops")) names = argv[i + 1];
-    if (!strcmp(argv[i], "-points")) n = parse_points(argv[i + 1], points);
-    if (!strcmp(argv[i], "-budget")) budget = atof(argv[i + 1]);
+    if (!strcmp(argv[i], "-sizes")) n = parse_sizes(argv[i + 1], sizes);
+    if (!strcmp(argv[i], "-budget")) me.budget = atof(argv[i + 1]);
+    if (!strcmp(argv[i], "-warm")) me.warm = atof(argv[i + 1]);
+    if (!strcmp(argv[i], "-untouched")) me.untouched = atoi(argv[i + 1]) != 0;
   }
   if (n <= 0) {
-    fprintf(stderr, "rank: -points BYTES:ITERATIONS:WARMUPS,... with at least 3 iterations each\n");
+    fprintf(stderr, "rank: -sizes BYTES,... with at least 4 bytes each\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
   size_t floats = 0;
   for (int i = 0; i < n; i++)
-    if (points[i].bytes / 4 > floats) floats = points[i].bytes / 4;
+    if (sizes[i] / 4 > floats) floats = sizes[i] / 4;
   floats += (size_t)me.ranks; /* A block has at least one element for each rank. */
   me.src = calloc(floats, sizeof(float));
   me.dst = calloc(floats, sizeof(float));
+  me.times = malloc(RUNS_MAX * sizeof *me.times);
   MPI_Get_library_version(version, &length);
   version[strcspn(version, ",\n")] = 0;
+  for (char *c = version; *c; c++)
+    if (*c == '\t' || *c == '"') *c = ' ';
   if (me.rank == 0) printf("{\"about\":\"%s\"}\n", version), fflush(stdout);
 
   for (char *name = strtok(names, ","); name; name = strtok(NULL, ",")) {
@@ -191,10 +207,8 @@ int main(int argc, char **argv) {
       fprintf(stderr, "rank: -ops: unknown operation %s\n", name);
       MPI_Abort(MPI_COMM_WORLD, 2);
     }
-    if (is(op, "barrier"))
-      measure(&me, op, (struct point){0, points[0].iters, points[0].warm}, budget);
-    else
-      for (int i = 0; i < n; i++) measure(&me, op, points[i], budget);
+    if (is(op, "barrier")) measure(&me, op, 0);
+    for (int i = 0; i < n && !is(op, "barrier"); i++) measure(&me, op, sizes[i]);
   }
   MPI_Finalize();
   return 0;
