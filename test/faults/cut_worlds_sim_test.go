@@ -217,7 +217,7 @@ type cutMember struct {
 	node   *nexar.Node
 	comm   *nexar.Comm // of the current epoch
 	done   bool        // it is to end, or has ended
-	rejoin bool        // it joins again when it has ended
+	rejoin bool        // it joins again when it has ended, which the end of the world waits for
 	ended  bool
 	steps  int
 	err    error
@@ -334,7 +334,7 @@ func (w *cutSim) progressLocked(steps int) bool {
 	var epoch uint64
 	n := 0
 	for _, m := range w.members {
-		if m.done {
+		if m.done && !m.rejoin {
 			continue
 		}
 		if m.comm == nil || m.steps < steps || epoch != 0 && m.comm.Epoch() != epoch {
