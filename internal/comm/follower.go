@@ -176,17 +176,11 @@ func (f *Follower) await(ctx context.Context, old *Comm) (v membership.View, err
 		return v, err
 	case f.Abort:
 		return v, f.failure(ctx, old)
-	case !isFailure(cause):
+	case !engine.IsFailure(cause):
 		return f.awaitUnlikely(ctx, old)
 	default:
 		return f.view(ctx, old.Epoch(), old.ended(), f.Timeout)
 	}
-}
-
-// isFailure reports whether the failure of a node, or the removal of this one, has ended a communicator.
-func isFailure(cause error) bool {
-	p, ok := errors.AsType[*engine.PeerError](cause)
-	return ok && !p.Left || engine.IsRemoval(cause)
 }
 
 // isRecoverable reports whether a later view may help after an error of build.

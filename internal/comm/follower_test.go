@@ -89,6 +89,7 @@ var (
 	errMistake = errors.New("calls do not match")
 	errLeft    = &engine.PeerError{Left: true}
 	errOut     = &engine.RevokedError{Cause: wire.CauseRemoved}
+	errDoubted = &engine.RevokedError{Cause: wire.CauseFailed}
 )
 
 // newFollower returns a Follower that builds communicators by build, or without errors
@@ -153,6 +154,11 @@ func callErrors() map[string]course {
 			time.Sleep(10 * time.Second)
 			v.set(1, errRemoved)
 		}, errs: []error{errOut, errRemoved}, took: 10 * time.Second},
+		"other nodes have lost this one, and the view arrives late": {then: func(old *Comm, v *views, _ context.CancelFunc) {
+			old.stop(errDoubted)
+			time.Sleep(20 * time.Second)
+			v.set(3, nil)
+		}, epoch: 3, took: 20 * time.Second},
 		"call error, and the context ends": {then: func(old *Comm, _ *views, cancel context.CancelFunc) {
 			old.stop(errMistake)
 			time.Sleep(time.Second)

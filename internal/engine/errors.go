@@ -36,6 +36,14 @@ func IsLeave(cause error) bool {
 	return has
 }
 
+// IsFailure reports whether a communicator has ended because a node has failed, or this one according to others, or is not in the next view. The seed
+// decides then.
+func IsFailure(cause error) bool {
+	p, failed := errors.AsType[*PeerError](cause)
+	r, revoked := errors.AsType[*RevokedError](cause)
+	return failed && !p.Left || revoked && r.Cause == wire.CauseFailed || IsRemoval(cause)
+}
+
 // A MismatchError says that two ranks made different calls in the same place.
 type MismatchError struct {
 	Rank, Peer   p2p.Member
