@@ -20,8 +20,7 @@ type Loss uint8
 const (
 	// LossBroken: the node cannot reach the peer.
 	LossBroken Loss = iota
-	// LossLeft: the peer has said goodbye to the node. The node repeats it to a seed that
-	// replaces the one that the peer has told.
+	// LossLeft: the peer has said goodbye to the node. It tells the seed as well, if it reaches it.
 	LossLeft
 	lossEnd
 )

@@ -113,8 +113,8 @@ func (l Links) Lost(peer membership.NodeID, cause error) {
 	l.session.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
 }
 
-// Left records that a peer has said goodbye to this node. The peer tells its seed that it leaves,
-// but that seed may fail before it has told the others. So the Session tells the next seed.
+// Left reports that a peer has said goodbye to this node. The peer tells the seed itself that it leaves, but it may not reach the seed,
+// or the seed may fail before it has told the others.
 func (l Links) Left(peer membership.NodeID) {
 	l.session.lostLink(l.number, peer, wire.LossLeft, "it has left")
 }

@@ -220,17 +220,12 @@ func (s *Session) Lost(peer membership.NodeID, cause error) {
 	s.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
 }
 
-// lostLink reports the loss of a link that was made for an invitation.
+// lostLink reports the end of a link that was made for an invitation.
 func (s *Session) lostLink(number uint64, peer membership.NodeID, kind wire.Loss, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Kind: kind, Text: text}
-	switch {
-	case s.isObsoleteLocked(number):
-	case kind == wire.LossLeft:
-		s.reports = append(s.reports, m)
-	default:
-		s.reportLocked(m)
+	if !s.isObsoleteLocked(number) {
+		s.reportLocked(wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Kind: kind, Text: text})
 	}
 }
 

@@ -26,6 +26,7 @@ type nodeConn struct {
 	origin   string // see originOf
 	process  string // JoinRequest.Process
 	out      *handshake.Outbox
+	leaves   bool   // see awaitLeave
 	progress int    // the number of joined nodes in its latest JoinProgress
 	whole    uint64 // epoch of the newest view that the node has got whole for a JoinBehind
 }
@@ -104,6 +105,9 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 			s.apply(l.form.Ready(now, id))
 		}
 	case wire.JoinUnreachable:
+		if m.Kind == wire.LossLeft && (l.nodes[m.Peer] == nil && l.left[m.Peer] || !s.isMember(m.Peer)) {
+			return "", false // This seed knows. At the end of a world there are many of them.
+		}
 		if current(m.Epoch) {
 			s.apply(l.form.Unable(now, id, m.Peer, m.Text))
 		}
@@ -151,20 +155,40 @@ func (s *Server) informArbiter(l *leader, now time.Time, c *nodeConn, m wire.Joi
 }
 
 // reportLoss reports to the arbiter that a node has lost its link to another one, or has read
-// its goodbye. A goodbye counts only if its sender has no connection to the seed, over which it
-// would have left. The seed pings both nodes of a lost link.
+// its goodbye. The seed pings both nodes of a lost link.
 func (s *Server) reportLoss(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnreachable) {
 	switch {
 	case l.arbiter == nil:
 	case m.Kind == wire.LossLeft:
-		if l.nodes[m.Peer] == nil {
-			l.arbiter.Gone(now, m.Peer, true, "it left")
+		switch c := l.nodes[m.Peer]; {
+		case c == nil:
+			s.giveUp(l, m.Peer, "it left", true)
+		case !c.leaves:
+			c.leaves = true
+			s.awaitLeave(l, c)
 		}
 	case m.Kind == wire.LossBroken && l.arbiter.Lost(now, by, m.Peer, m.Text):
 		s.send(by, s.ping())
 		s.send(m.Peer, s.ping())
 		s.ask(l, m.Peer)
 	}
+}
+
+// awaitLeave waits until a node that has said goodbye to another one tells this seed that it leaves: it may relay for others before. A node that
+// does not answer meanwhile has left, and its message was lost.
+func (s *Server) awaitLeave(l *leader, c *nodeConn) {
+	id, asked := c.node.ID, time.Now()
+	s.send(id, s.ping())
+	s.afterAsLeader(handshake.Tick, func() {
+		switch {
+		case l.nodes[id] != c:
+		case l.heard[id].at.Before(asked):
+			s.disconnected(c, "it left", true)
+			c.out.Close(nil)
+		default:
+			s.awaitLeave(l, c)
+		}
+	})
 }
 
 // renew signs the next certificate of a node.
@@ -229,9 +253,11 @@ func (s *Server) isMember(id membership.NodeID) bool {
 func (s *Server) awaitNode(l *leader, id membership.NodeID, reason string) {
 	l.away[id].stop()
 	l.away[id] = s.afterAsLeader(s.lim.Away, func() {
-		if s.isPopulated() || l.arbiter == nil {
-			s.giveUp(l, id, reason)
-		} else { // This seed may have been cut off. Limits.Return bounds the wait for all nodes.
+		switch {
+		case s.state.cluster.Over:
+		case s.isPopulated() || l.arbiter == nil:
+			s.giveUp(l, id, reason, false)
+		default: // This seed may have been cut off. Limits.Return bounds the wait for all nodes.
 			s.awaitNode(l, id, reason)
 		}
 	})
@@ -240,12 +266,12 @@ func (s *Server) awaitNode(l *leader, id membership.NodeID, reason string) {
 	}
 }
 
-// giveUp ends the wait for a node.
-func (s *Server) giveUp(l *leader, id membership.NodeID, reason string) {
+// giveUp ends the wait for a node without a connection.
+func (s *Server) giveUp(l *leader, id membership.NodeID, reason string, left bool) {
 	l.away[id].stop()
 	delete(l.away, id)
-	s.removeNode(l, id, reason, false)
-	l.left[id] = l.left[id] || !s.durable
+	s.removeNode(l, id, reason, left)
+	l.left[id] = l.left[id] || left || !s.durable
 	s.checkEmpty()
 }
 

@@ -84,7 +84,7 @@ func (s *Server) ask(l *leader, id membership.NodeID) {
 		s.post(func() {
 			delete(l.asking, id)
 			if ended && s.state.leader == l && l.nodes[id] == nil {
-				s.giveUp(l, id, fmt.Sprintf("its process has ended: nothing listens at %s any more", node.Addr()))
+				s.giveUp(l, id, fmt.Sprintf("its process has ended: nothing listens at %s any more", node.Addr()), false)
 			}
 		})
 	})
