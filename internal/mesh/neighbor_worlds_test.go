@@ -27,8 +27,8 @@ const (
 	neighborPeriod = 500 * time.Millisecond
 	// neighborViews is the number of views of a world, and neighborViewsAfter that after the view without a dead node.
 	neighborViews, neighborViewsAfter = 12, 4
-	// reportMax bounds the time until a dead node is reported lost after the last view with it: a dial and the silence.
-	reportMax = 2 * silence
+	// reportMax bounds the time until a dead node is reported lost: a dial, and twice the silence, since its neighbors change.
+	reportMax = demandHeartbeats*timeout + 2*silence
 	// neighborLimit is the longest time of a world. Operations fail then.
 	neighborLimit = 3 * time.Minute
 )
@@ -226,25 +226,25 @@ func (w *neighborWorld) without(slot int) []membership.Node {
 	return slices.DeleteFunc(slices.Clone(w.current.Nodes), func(n membership.Node) bool { return n.ID == idOf(slot) })
 }
 
-// changeViews changes the view again and again, and lets a node die meanwhile.
+// changeViews changes the view again and again, and lets a node die meanwhile. Its neighbors change until it is reported lost.
 func (w *neighborWorld) changeViews() {
 	w.choosePair()
-	dies := w.rng.IntN(neighborViews / 2)
-	for k := range neighborViews {
+	dies, end := w.rng.IntN(neighborViews/2), time.Time{}
+	for k := 0; k < neighborViews || w.doomed >= 0; k++ {
 		if k == dies && w.doomed >= 0 {
+			end = time.Now().Add(reportMax)
 			w.kill(time.Duration(w.rng.Int64N(int64(neighborPeriod))))
 		}
 		if w.doomed >= 0 && isClosed(w.removed) {
 			break
 		}
+		if w.doomed >= 0 && k > dies && time.Now().After(end) {
+			w.failf("the dead node %d is not reported lost", w.doomed)
+			break
+		}
 		w.changeView(w.change == joinAndLeave && (w.doomed < 0 || k < dies))
 	}
 	if w.doomed >= 0 {
-		select { // The neighbors of the dead node do not change any more.
-		case <-w.removed:
-		case <-time.After(reportMax):
-			w.failf("the dead node %d is not reported lost", w.doomed)
-		}
 		w.dead = w.doomed
 		w.adoptNext(w.without(w.doomed))
 		w.choosePair()

@@ -3,7 +3,6 @@ package mesh
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
@@ -37,10 +36,12 @@ func (m *Mesh) Watches(peer string) bool {
 // watchRanksLocked returns the ranks in the view that this node watches, and those that watch it.
 func (m *Mesh) watchRanksLocked() []int { return m.graph.Ranks(m.view, m.peers[m.self].rank) }
 
-// A heartbeat is the last sign of life on a watched link.
+// A heartbeat is the last sign of life on a watched link. It lasts as long as the link has a connection: in a view that the peer is not watched
+// in, the silence does not grow, and it goes on in the next view that it is watched in.
 type heartbeat struct {
-	heard uint64    // Link.Heard
-	at    time.Time // when heard last grew
+	connections int           // Link.Connections
+	heard       uint64        // Link.Heard
+	silence     time.Duration // since heard last grew, without the time in which the peer was not watched
 
 	isProbed bool // the peer is dialed beside the silent link
 
@@ -166,7 +167,7 @@ func (w *monitor) patience(gap time.Duration) time.Duration {
 }
 
 // check checks the links once. It returns the time since the last check, without that in which this process was suspended, and its patience.
-// A link that was not watched before gets the whole timeout.
+// A connection that was not watched before gets the whole timeout.
 func (w *monitor) check(links []*link.Link, now time.Time) (ago, patience time.Duration) {
 	// After a long gap this process itself was suspended, and silence is no fault of a peer.
 	gap := now.Sub(w.last)
@@ -177,30 +178,31 @@ func (w *monitor) check(links []*link.Link, now time.Time) (ago, patience time.D
 	patience = w.patience(gap)
 	for _, l := range links {
 		h, known := w.heard[l]
-		if stopped {
-			h.at, h.isProbed = now, false
+		if h.silence += gap; stopped {
+			h.silence, h.isProbed = 0, false
 		}
 		l.ReadLazy()
-		if !known {
+		if n := l.Connections(); n != h.connections {
+			h.connections = n
 			watchProcess(l)
 		}
-		heard, silent, limit := l.Heard(), now.Sub(h.at), patience
-		if known && heard == h.heard && silent >= w.timeout/2 && w.isStarved(l, &h, now) {
+		heard, limit := l.Heard(), patience
+		if known && heard == h.heard && h.silence >= w.timeout/2 && w.isStarved(l, &h, now) {
 			limit *= starvedMax
 		}
 		switch {
 		case !known || heard != h.heard:
-			h = heartbeat{heard: heard, at: now}
-		case silent >= patience/2 && w.breaks != nil && !h.isProbed:
+			h = heartbeat{connections: h.connections, heard: heard}
+		case h.silence >= patience/2 && w.breaks != nil && !h.isProbed:
 			h.isProbed = !w.breaks(l)
-		case silent >= limit:
-			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, silent.Round(time.Millisecond)))
-		case silent >= w.pingAfter():
+		case h.silence >= limit:
+			l.Fail(fmt.Errorf("%w: silent for %v", transport.ErrPeerGone, h.silence.Round(time.Millisecond)))
+		case h.silence >= w.pingAfter():
 			l.Ping()
 		}
 		w.heard[l] = h
 	}
-	maps.DeleteFunc(w.heard, func(l *link.Link, _ heartbeat) bool { return !slices.Contains(links, l) })
+	maps.DeleteFunc(w.heard, func(l *link.Link, _ heartbeat) bool { return l.IsPending() || l.IsOver() })
 	w.last = now
 	return gap, patience
 }

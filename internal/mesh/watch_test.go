@@ -191,6 +191,41 @@ func TestStoppedNode(t *testing.T) {
 	})
 }
 
+// TestSilenceOverViews: a silent peer that is watched in every other view only fails when it was watched for the whole timeout, and a living one, which is
+// idle and does not watch this node, never does.
+func TestSilenceOverViews(t *testing.T) {
+	for _, lives := range []bool{false, true} {
+		inBubble(t, 2, func(w *world) {
+			w.interval = 0 // No node sends beats.
+			w.form()
+			m := w.meshes[0]
+			if !lives {
+				w.network.Partition(w.host(0))
+				time.Sleep(10 * delay) // Nothing is in flight.
+			}
+			v := newMonitor(m, time.Now())
+			v.interval, v.timeout = interval, silence
+			l := w.linkOf(0, 1)
+			passed := time.Duration(0)
+			for watched := true; passed < 10*silence && len(w.notes[0].all()) == 0; watched = !watched {
+				if watched {
+					v.check([]*link.Link{l}, time.Now())
+				} else {
+					v.check(nil, time.Now())
+				}
+				time.Sleep(interval)
+				passed += interval
+			}
+			if want := 2*silence + interval; !lives && passed != want {
+				t.Errorf("the link fails after %v, want %v", passed, want)
+			}
+			if lives {
+				w.wantWhole()
+			}
+		})
+	}
+}
+
 // TestPatience: with late ticks, a silent peer has up to twice the timeout; when ticks are in time again, it has
 // the timeout alone.
 func TestPatience(t *testing.T) {

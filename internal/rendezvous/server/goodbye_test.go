@@ -53,7 +53,8 @@ func TestGoodbyeReachesTheSeed(t *testing.T) {
 // ceases to answer.
 func TestGoodbyeBeforeLeave(t *testing.T) {
 	for name, end := range map[string]func(w *viewWorld, id membership.NodeID){
-		"it leaves": func(w *viewWorld, _ membership.NodeID) { w.sessions[4].Close() },
+		"it leaves":           func(w *viewWorld, _ membership.NodeID) { w.sessions[4].Close() },
+		"its connection ends": func(w *viewWorld, id membership.NodeID) { w.conn(id).Close() },
 		"it ends": func(w *viewWorld, id membership.NodeID) {
 			w.call(func() {
 				c := w.state.leader.nodes[id]

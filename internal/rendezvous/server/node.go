@@ -26,7 +26,7 @@ type nodeConn struct {
 	origin   string // see originOf
 	process  string // JoinRequest.Process
 	out      *handshake.Outbox
-	leaves   bool   // see awaitLeave
+	leaves   bool   // it has said goodbye to another node: see awaitLeave
 	progress int    // the number of joined nodes in its latest JoinProgress
 	whole    uint64 // epoch of the newest view that the node has got whole for a JoinBehind
 }
@@ -44,7 +44,7 @@ func (s *Server) serveNode(c *nodeConn) {
 		})
 	})
 	reason, left := s.readNode(c)
-	s.call(func() { s.disconnected(c, reason, left) })
+	s.call(func() { s.disconnected(c, reason, left || c.leaves) })
 	c.Close()
 	writer.Wait()
 }
