@@ -181,7 +181,7 @@ func (m *Mesh) caller(id membership.NodeID) (c caller) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	slot, known := m.slotOfLocked(id)
+	slot, known := m.slots[id]
 	if !known {
 		return c
 	}

@@ -109,7 +109,7 @@ func (m *Mesh) adoptLocked(v membership.View) (pass []decision) {
 	m.reach.setNear(m.reach.neighborsIn(v))
 	for rank := range v.Nodes {
 		n := &v.Nodes[rank]
-		slot, ok := m.slotOfLocked(n.ID)
+		slot, ok := m.slots[n.ID]
 		if !ok {
 			slot = m.addPeerLocked(n, rank)
 		}

@@ -176,7 +176,7 @@ func (m *Mesh) awaitNeeded(ctx context.Context) {
 // accepted a proposal of this node that still waits for the answer: then the proposal decides.
 func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 	m.loop.perform(func() (effects func()) {
-		slot, ok := m.slotOfLocked(f.Node)
+		slot, ok := m.slots[f.Node]
 		if !ok || slot == m.self || m.peers[l.Peer].link != l && !m.closing {
 			return nil
 		}

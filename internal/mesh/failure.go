@@ -45,7 +45,7 @@ func (m *Mesh) linkEndedLocked(l *link.Link, kind membership.PeerEvent, err erro
 		p.processEnded = hasLeft
 	}
 	e := event{slot: l.Peer, id: p.node.ID, kind: kind, facts: membership.NoWay.If(isNotNeighbor(err)), err: err, from: l}
-	return inOrder(m.unrelayLocked(l), m.decideOnLocked(e))
+	return inOrder(m.setRelayingLocked(l, false), m.decideOnLocked(e))
 }
 
 // inOrder returns a function that calls all others, except those that are nil.
@@ -66,8 +66,8 @@ func (m *Mesh) peerReported(l *link.Link, f wire.Failed, text string) {
 
 func (m *Mesh) peerReportedLocked(l *link.Link, f wire.Failed, text string) (effects func()) {
 	sender := &m.peers[l.Peer]
-	slot, ok := m.slotOfLocked(membership.NodeID(f.Node))
-	by, known := m.slotOfLocked(membership.NodeID(f.By))
+	slot, ok := m.slots[membership.NodeID(f.Node)]
+	by, known := m.slots[membership.NodeID(f.By)]
 	if !known {
 		by, f.By = l.Peer, sender.node.ID
 	}
@@ -226,22 +226,22 @@ func (m *Mesh) nextLocked(slot int, kind membership.PeerEvent, more membership.P
 
 // toldLocked returns the links over which others learn of a decision.
 func (m *Mesh) toldLocked(d *decision) (others []*link.Link) {
-	tells := func(effects membership.PeerEffects) bool { return d.effects&effects != 0 }
+	reports := d.effects&(membership.TellLost|membership.TellClosed) != 0
 	var watches []int
 	switch {
-	case tells(membership.TellLeaving), tells(membership.TellGone) && m.cfg.Relay != nil && (m.closing || !tells(membership.ReportLeft)):
+	case d.effects.Has(membership.TellLeaving), d.effects.Has(membership.TellGone) && m.cfg.Relay != nil && (m.closing || !d.effects.Has(membership.ReportLeft)):
 		others = m.relayingLocked(d.from)
-		return slices.DeleteFunc(others, func(l *link.Link) bool { return l.Peer == d.slot && tells(membership.TellGone) })
-	case tells(membership.TellGone):
+		return slices.DeleteFunc(others, func(l *link.Link) bool { return l.Peer == d.slot && d.effects.Has(membership.TellGone) })
+	case d.effects.Has(membership.TellGone):
 		watches = m.watchRanksLocked() // The graph of watches connects all nodes, and goodbyes are frequent when a world ends.
-	case !tells(membership.TellLost | membership.TellClosed | membership.TellPeer):
+	case !reports && !d.effects.Has(membership.TellPeer):
 		return nil
 	}
-	answers := tells(membership.TellLost|membership.TellClosed) && m.view.Size() > reportsFrom // See LossError.find.
+	answers := reports && m.view.Size() > reportsFrom // See LossError.find.
 	for slot := range m.peers {
 		p := &m.peers[slot]
-		told := slot != d.slot && (tells(membership.TellLost|membership.TellClosed) || slices.Contains(watches, p.rank)) && (p.link != d.from || answers)
-		if slot != m.self && p.isLinked() && (told || slot == d.slot && tells(membership.TellPeer)) {
+		told := slot != d.slot && (reports || slices.Contains(watches, p.rank)) && (p.link != d.from || answers)
+		if slot != m.self && p.isLinked() && (told || slot == d.slot && d.effects.Has(membership.TellPeer)) {
 			others = append(others, p.link)
 		}
 	}

@@ -162,7 +162,7 @@ func (m *Mesh) links(v membership.View) ([]*link.Link, error) {
 	defer m.mu.Unlock()
 	links := make([]*link.Link, v.Size())
 	for rank, n := range v.Nodes {
-		if slot, ok := m.slotOfLocked(n.ID); ok {
+		if slot, ok := m.slots[n.ID]; ok {
 			links[rank] = m.peers[slot].link
 		}
 		if links[rank] == nil {

@@ -35,7 +35,7 @@ func (m *Mesh) relayingLocked(except *link.Link) []*link.Link {
 // an operation that waits for one ends. A link that has a connection gets the goodbye of the node instead.
 func (m *Mesh) peerLeaving(l *link.Link, f wire.Leaving) {
 	m.loop.perform(func() (effects func()) {
-		slot, ok := m.slotOfLocked(f.Node)
+		slot, ok := m.slots[f.Node]
 		if m.cfg.Relay == nil || !ok || slot == m.self || m.peers[l.Peer].link != l {
 			return nil
 		}
@@ -113,11 +113,11 @@ const othersPause = 10 * time.Microsecond
 // as well: the others may have links of later views.
 func (m *Mesh) othersLocked(v membership.View) (n int, needLeaving bool) {
 	isGone := func(id membership.NodeID) bool {
-		slot, known := m.slotOfLocked(id)
+		slot, known := m.slots[id]
 		return known && m.peers[slot].HasStopped()
 	}
 	isLeaving := func(id membership.NodeID) bool {
-		slot, known := m.slotOfLocked(id)
+		slot, known := m.slots[id]
 		return known && (slot == m.self || m.peers[slot].Departure != membership.Stays)
 	}
 	var others []membership.NodeID

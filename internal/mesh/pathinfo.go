@@ -94,7 +94,7 @@ func (m *Mesh) Dials() (all, failed uint64) { return m.dialer.dialed.Load(), m.d
 func (m *Mesh) peersInLocked(v membership.View) iter.Seq2[int, *peer] {
 	return func(yield func(int, *peer) bool) {
 		for rank := range v.Nodes {
-			if slot, ok := m.slotOfLocked(v.Nodes[rank].ID); ok && slot != m.self && !yield(rank, &m.peers[slot]) {
+			if slot, ok := m.slots[v.Nodes[rank].ID]; ok && slot != m.self && !yield(rank, &m.peers[slot]) {
 				return
 			}
 		}

@@ -70,12 +70,6 @@ func (m *Mesh) addPeerLocked(n *membership.Node, rank int) (slot int) {
 	return slot
 }
 
-// slotOfLocked returns the slot of a node.
-func (m *Mesh) slotOfLocked(id membership.NodeID) (slot int, ok bool) {
-	slot, ok = m.slots[id]
-	return slot, ok
-}
-
 // peer returns a copy of the content of a slot.
 func (m *Mesh) peer(slot int) peer {
 	m.mu.Lock()
@@ -102,7 +96,7 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 			if _, in := m.view.Rank(n.ID); in {
 				continue
 			}
-			slot, known := m.slotOfLocked(n.ID)
+			slot, known := m.slots[n.ID]
 			if !known {
 				slot = m.addPeerLocked(&n, -1)
 			}
@@ -121,7 +115,7 @@ func (m *Mesh) Expect(nodes []membership.Node) {
 // slot, so that nodes that never join take no memory. It ignores a node that has been in a view.
 func (m *Mesh) Forget(id membership.NodeID) {
 	m.loop.ask(func() {
-		slot, known := m.slotOfLocked(id)
+		slot, known := m.slots[id]
 		if !known || m.peers[slot].State.IsMember() || m.peers[slot].rank >= 0 {
 			return
 		}
@@ -176,17 +170,14 @@ func (m *Mesh) discardLater(l *link.Link) {
 
 // reportLink reports to the session with the seed whether the link to an expected node is up.
 func (m *Mesh) reportLink(slot int) {
-	m.loop.post(func() func() { return m.linkReportLocked(slot) })
-}
-
-// linkReportLocked returns the function that reports whether the link to an expected node is up, or nil.
-func (m *Mesh) linkReportLocked(slot int) func() {
-	p := &m.peers[slot]
-	if p.State.IsMember() || m.cfg.Linked == nil {
-		return nil
-	}
-	id, up := p.node.ID, p.isLinked()
-	return func() { m.cfg.Linked(id, up) }
+	m.loop.post(func() func() {
+		p := &m.peers[slot]
+		if p.State.IsMember() || m.cfg.Linked == nil {
+			return nil
+		}
+		id, up := p.node.ID, p.isLinked()
+		return func() { m.cfg.Linked(id, up) }
+	})
 }
 
 // note describes the node of a slot in a log line.

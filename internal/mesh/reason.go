@@ -21,7 +21,7 @@ func (m *Mesh) Explain(cause membership.NodeID, lost bool, text string) {
 	defer func() { m.told <- told }()
 	r := blame.Reason{Cause: cause, Lost: lost, At: time.Now()}
 	m.mu.Lock()
-	if slot, known := m.slotOfLocked(cause); known {
+	if slot, known := m.slots[cause]; known {
 		r = r.Of(m.peers[slot].reason)
 	}
 	if r.Repeats(&told) || m.closing {

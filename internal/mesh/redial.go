@@ -40,7 +40,7 @@ func (m *Mesh) linkDetached(l *link.Link, memory transport.MemorySharer, purpose
 			l.FailPending(cmp.Or(err, errOut))
 			return nil
 		}
-		effects = m.unrelayLocked(l)
+		effects = m.setRelayingLocked(l, false)
 		kind := endOfConn(err)
 		follows := m.nextLocked(l.Peer, kind, membership.SharesMemory.If(memory != nil)|membership.RefusesDials.If(m.reach.hasRefusing(p.node))|
 			membership.HasWork.If(l.IsNeeded())|membership.WasNeeded.If(purpose != link.NoPurpose))

@@ -97,6 +97,7 @@ func (m *Mesh) relayViolated(l *link.Link, err error) {
 }
 
 // setRelayingLocked notes whether the relay can use the link of a peer. If that is news, it returns the function that computes the routes again.
+// The relay itself notices the end of a connection by the pipes.
 func (m *Mesh) setRelayingLocked(l *link.Link, relaying bool) (effects func()) {
 	p := &m.peers[l.Peer]
 	if p.link != l || p.relaying == relaying {
@@ -106,9 +107,6 @@ func (m *Mesh) setRelayingLocked(l *link.Link, relaying bool) (effects func()) {
 	m.changed.Send()
 	return m.reroute
 }
-
-// unrelayLocked notes that the connection of a link has ended. The relay itself notices it by the pipes.
-func (m *Mesh) unrelayLocked(l *link.Link) (effects func()) { return m.setRelayingLocked(l, false) }
 
 // relayPass tells the relay the nodes that have failed or are no longer in the view.
 func (m *Mesh) relayPass(gone []membership.NodeID) {

@@ -13,7 +13,7 @@ import (
 func (m *Mesh) SendView(to membership.NodeID, message []byte) bool {
 	m.mu.Lock()
 	var l *link.Link
-	if slot, known := m.slotOfLocked(to); known && slot != m.self && !m.closing && m.peers[slot].end() == blame.Alive {
+	if slot, known := m.slots[to]; known && slot != m.self && !m.closing && m.peers[slot].end() == blame.Alive {
 		l = m.peers[slot].link
 	}
 	m.mu.Unlock()
