@@ -38,7 +38,7 @@ type monitor struct {
 
 func newMonitor(m *Mesh, now time.Time) *monitor {
 	w := &monitor{
-		mesh: m, interval: m.cfg.HeartbeatInterval, timeout: m.cfg.silenceMax(), soon: time.NewTimer(0),
+		mesh: m, interval: m.cfg.HeartbeatInterval, timeout: SilenceMax(m.cfg.HeartbeatInterval, m.cfg.HeartbeatTimeout), soon: time.NewTimer(0),
 		heard: make(map[*link.Link]heartbeat), last: now, processTime: processTime,
 	}
 	w.soon.Stop()

@@ -30,10 +30,6 @@ type peer struct {
 	processEnded func() bool
 }
 
-func newPeer(n *membership.Node, rank int) peer {
-	return peer{node: n, rank: rank}
-}
-
 // unreachable returns the error for a peer without a link.
 func (p *peer) unreachable(err error) *UnreachableError {
 	return &UnreachableError{Rank: p.rank, Node: p.node.ID, Addrs: p.node.Addrs, Err: err}
@@ -60,10 +56,10 @@ func hasLeft() bool { return true }
 func (m *Mesh) addPeerLocked(n *membership.Node, rank int) (slot int) {
 	if len(m.free) == 0 {
 		slot = len(m.peers)
-		m.peers = append(m.peers, newPeer(n, rank))
+		m.peers = append(m.peers, peer{node: n, rank: rank})
 	} else {
 		slot, m.free = m.free[0], m.free[1:]
-		m.peers[slot] = newPeer(n, rank)
+		m.peers[slot] = peer{node: n, rank: rank}
 	}
 	m.slots[n.ID] = slot
 	m.addPendingLocked(slot)

@@ -69,10 +69,6 @@ func SilenceMax(interval, timeout time.Duration) time.Duration {
 	return timeout + beatIntervals*interval
 }
 
-func (cfg *Config) silenceMax() time.Duration {
-	return SilenceMax(cfg.HeartbeatInterval, cfg.HeartbeatTimeout)
-}
-
 // probe dials the peer of a silent link beside its connection, once in an interval and about brokenDials times at most. If the peer answers
 // while the link hears nothing, the network works again, and probe breaks the link: QUIC and TCP wait longer and longer between repetitions of
 // a packet, and the next one may come too late. A peer that has stopped does not answer.
@@ -93,13 +89,6 @@ func (w *monitor) probe(l *link.Link) bool {
 		}
 	})
 	return false
-}
-
-// watchProcess watches the process of a peer beside its link. The connection may have been made for another purpose in an earlier view.
-func watchProcess(l *link.Link) {
-	if c, is := l.Conn().(processWatcher); is {
-		c.Watch()
-	}
 }
 
 // starvedMax is the number of times that the patience with a silent peer grows if its process runs.
@@ -182,9 +171,11 @@ func (w *monitor) check(links []*link.Link, now time.Time) (ago, patience time.D
 			h.silence, h.isProbed = 0, false
 		}
 		l.ReadLazy()
-		if n := l.Connections(); n != h.connections {
+		if n := l.Connections(); n != h.connections { // It may have been made for another purpose in an earlier view.
 			h.connections = n
-			watchProcess(l)
+			if c, is := l.Conn().(processWatcher); is {
+				c.Watch()
+			}
 		}
 		heard, limit := l.Heard(), patience
 		if known && heard == h.heard && h.silence >= w.timeout/2 && w.isStarved(l, &h, now) {

@@ -167,7 +167,9 @@ func (s *Session) rejoin(cause error) (ok bool, err error) {
 		seeds.once = true
 	case !s.durable: // It was silent for longer than that.
 		seeds.MaxPause = s.lim.Away / 3 // It has probably ended. If it was suspended, it grants its nodes Away.
-		s.giveUp(cause)
+		s.mu.Lock()
+		s.giveUpLocked(cause)
+		s.mu.Unlock()
 	case after > 0:
 		late := time.AfterFunc(after, func() { s.endPatience(cause, after) })
 		defer late.Stop()
@@ -208,13 +210,7 @@ func (s *Session) endPatience(cause error, after time.Duration) {
 	s.giveUpLocked(fmt.Errorf("%w; no seed was reachable within %v", cause, after))
 }
 
-// giveUp ends the calls that wait for a seed.
-func (s *Session) giveUp(cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.giveUpLocked(cause)
-}
-
+// giveUpLocked ends the calls that wait for a seed.
 func (s *Session) giveUpLocked(cause error) {
 	s.away = cause
 	s.setAbsent()

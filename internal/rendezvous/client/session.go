@@ -216,8 +216,7 @@ func (s *Session) late(cause error) error {
 
 // Lost reports to the seed that this node has lost its link to a peer, and why.
 func (s *Session) Lost(peer membership.NodeID, cause error) {
-	s.lostLink(latest, peer, wire.LossBroken, cause.Error())
-	s.withViews(func(f *membership.ViewForwarder) { f.Unreachable(peer) })
+	s.LinksOf(latest).Lost(peer, cause)
 }
 
 // lostLink reports the end of a link that was made for an invitation.
@@ -301,11 +300,7 @@ func (s *Session) While(ctx context.Context) (context.Context, context.CancelFun
 }
 
 // Post queues a message to the seed. The message is lost if the connection has ended.
-func (s *Session) Post(m wire.JoinMessage) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.out.Post(handshake.Frame(m))
-}
+func (s *Session) Post(m wire.JoinMessage) { s.postFrame(handshake.Frame(m)) }
 
 // report posts a report about the view. The Session repeats it to the next seed until a newer
 // view makes it obsolete.
