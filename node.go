@@ -328,14 +328,12 @@ type Peer struct {
 	Hops int
 	// Relay is the rank of the first relay if Hops is more than 1. Another one is used while that one is lost.
 	Relay int
-	// Delay is the time between a frame to the peer over relays and its acknowledgement, a smoothed mean. It is 0 before
+	// Delay is the time between a packet to the peer over relays and its acknowledgement, a smoothed mean. It is 0 before
 	// the first acknowledgement, and without relays.
 	Delay time.Duration
-	// AlteredFrames counts the frames of the peer that have arrived over relays and were dropped, since a relay has altered or
-	// forged them. RepeatedFrames counts those that had arrived before: a relay has repeated them, or the peer has sent them
-	// again after a change of the routes. No data is lost: the peer sends dropped frames again. Both begin at 0 with each
-	// connection; [Node.Trace] has the counts of this node since it started.
-	AlteredFrames, RepeatedFrames uint64
+	// LostPackets is the number of packets to the peer over relays that were lost: a relay has dropped, altered or delayed them. No data is
+	// lost, since they are sent again. It begins at 0 with each connection.
+	LostPackets uint64
 	// UnacknowledgedBytes is the number of bytes that this node keeps until the peer has acknowledged them, to send them again over
 	// the next connection if this one breaks. It is at most a few MiB for a peer that reads: a node asks for acknowledgements when it keeps 512 KiB beyond
 	// the data that the peer may leave unread, and ends the link to a peer that does not give them. Over shared memory, except in a sparse topology, only bytes that wait count.
@@ -355,7 +353,7 @@ func (n *Node) Peers() []Peer {
 		p := Peer{
 			Rank: i.Rank, Node: NodeID(i.Node), Addr: i.Addr, Transport: i.Transport, BulkTransport: i.BulkTransport, DeviceMemory: i.DeviceMemory,
 			Encrypted: i.Encrypted, LinkPurpose: i.Purpose, Reason: i.Reason, Hops: i.Hops,
-			Relay: i.Relay, Delay: i.Delay, AlteredFrames: i.Altered, RepeatedFrames: i.Repeated,
+			Relay: i.Relay, Delay: i.Delay, LostPackets: i.Lost,
 			UnacknowledgedBytes: i.Unacknowledged,
 		}
 		if i.Locality == transport.AnyHost && len(n.node.Unavailable) > 0 {

@@ -44,7 +44,7 @@ func full(rank int) *trace.Snapshot {
 			{Rank: 1 - rank, Transport: "tcp", Class: "tls", Sent: 100, Received: 200, Connections: 1, Stalls: 2, Stalled: 2 * time.Second, Unacknowledged: 21},
 			{Rank: 7, Transport: "tcp", Class: "tls", Sent: 10, Received: 20, Connections: 2, Unacknowledged: 22},
 		},
-		Relayed: &trace.Relayed{Forwarded: 1, Lost: 2, Altered: 3, Repeated: 4, Unexpected: 5},
+		Relayed: &trace.Relayed{Forwarded: 1, Lost: 2},
 		Process: trace.Process{
 			Goroutines: 11, HeapBytes: 12, LentBuffers: 13, IdleBytes: 14, SharedBytes: 15, Dials: 16, DialFailures: 17, Failures: 18, Recoveries: 19, Recovery: 20 * time.Second,
 			CertificateEnd: time.Unix(5000, 0),
@@ -123,7 +123,7 @@ func TestAll(t *testing.T) {
 		`nexar_link_unacknowledged_bytes{class="tls",`+node+`rank="0",transport="tcp"} 43`,
 		`nexar_link_stalls_total{class="tls",`+node+`rank="0",transport="tcp"} 2`,
 		`nexar_stalled_links{`+node+`rank="0"} 1`, `nexar_longest_link_stall_seconds{`+node+`rank="0"} 2`, `nexar_longest_link_stall_peer{`+node+`rank="0"} 1`,
-		`nexar_relay_frames_total{`+node+`outcome="altered",rank="0"} 3`,
+		`nexar_relay_frames_total{`+node+`outcome="lost",rank="0"} 2`,
 		`nexar_certificate_expiry_timestamp_seconds{`+node+`rank="0"} 5000`,
 		`nexar_recovery_seconds_total{`+node+`rank="0"} 20`, `nexar_dial_failures_total{`+node+`rank="0"} 17`, `nexar_heap_bytes{`+node+`rank="0"} 12`,
 	)

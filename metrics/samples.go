@@ -83,7 +83,7 @@ func (s *samples) node(c *trace.Cluster, n *trace.Node) {
 	s.calls(t, of)
 	s.links(t, s.totals.nodes[n.Node].sums, of)
 	if r := t.Relayed; r != nil {
-		for outcome, frames := range map[string]uint64{"forwarded": r.Forwarded, "lost": r.Lost, "altered": r.Altered, "repeated": r.Repeated, "unexpected": r.Unexpected} {
+		for outcome, frames := range map[string]uint64{"forwarded": r.Forwarded, "lost": r.Lost} {
 			s.add("nexar_relay_frames_total", float64(frames), append(of[:2:2], outcome)...)
 		}
 	}

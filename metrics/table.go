@@ -64,7 +64,7 @@ var table = [...]row{
 	{"nexar_longest_link_stall_peer", "The rank at the other end of that link, or -1.", gauge, node, false},
 	{"nexar_dials_total", "Attempts to connect to other nodes.", counter, node, false},
 	{"nexar_dial_failures_total", "Attempts that have failed.", counter, node, false},
-	{"nexar_relay_frames_total", "Frames over relays of a sparse topology: forwarded, lost, or dropped as altered, repeated or unexpected.", counter, node + " outcome", false},
+	{"nexar_relay_frames_total", "Frames over relays of a sparse topology: forwarded, or lost at a node: without a next hop, in a full queue, or too old.", counter, node + " outcome", false},
 
 	{"nexar_goroutines", "Goroutines of the process.", gauge, node, false},
 	{"nexar_heap_bytes", "Memory of objects of the process, including those that the garbage collector has not freed yet.", gauge, node, false},

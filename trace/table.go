@@ -111,33 +111,23 @@ func (a *world) last(rank int) *Operation {
 
 // linked describes the links of the ranks.
 func (a *world) linked() []string {
-	return slices.Concat(a.connected(), a.rejected(), a.devices())
+	return slices.Concat(a.connected(), a.lossy(), a.devices())
 }
 
-// rejected describes the frames over relays that were dropped as altered or repeated, if there were some.
-func (a *world) rejected() []string {
-	var all Relayed
-	worst, from, to := uint64(0), 0, 0
+// lossy describes the packets over relays that were lost, if there were some.
+func (a *world) lossy() []string {
+	all, worst, from, to := uint64(0), uint64(0), 0, 0
 	for _, rank := range slices.Sorted(maps.Keys(a.ranks)) {
-		s := a.ranks[rank]
-		if s.Relayed != nil {
-			all.Altered += s.Relayed.Altered
-			all.Repeated += s.Relayed.Repeated
-		}
-		for _, l := range s.Links {
-			if l.Altered > worst {
-				worst, from, to = l.Altered, l.Rank, rank
+		for _, l := range a.ranks[rank].Links {
+			if all += l.Lost; l.Lost > worst {
+				worst, from, to = l.Lost, rank, l.Rank
 			}
 		}
 	}
-	if all.Altered == 0 && all.Repeated == 0 {
+	if all == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("frames over relays that were dropped: %d altered or forged, %d repeated", all.Altered, all.Repeated)
-	if worst > 0 {
-		text += fmt.Sprintf("; most of the altered ones, %d, went from rank %d to rank %d", worst, from, to)
-	}
-	return []string{text}
+	return []string{fmt.Sprintf("packets over relays that were lost and sent again: %d; most of them, %d, went from rank %d to rank %d", all, worst, from, to)}
 }
 
 // devices describes how vectors on devices are exchanged over the links, if there were some.

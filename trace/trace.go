@@ -46,18 +46,12 @@ type Process struct {
 	CertificateEnd time.Time `json:"certificate_end,omitzero"`
 }
 
-// Relayed counts the frames of a node that have passed relays of a sparse topology. A frame carries at most 16 KiB.
+// Relayed counts the frames of a node that have passed relays of a sparse topology. A frame carries packets, 16 KiB at most.
 type Relayed struct {
 	Forwarded uint64 `json:"forwarded,omitzero"` // frames between other nodes that this node has passed on
-	Lost      uint64 `json:"lost,omitzero"`      // frames without a next hop at this node; their source sends them again
-
-	// Frames with this node as their destination that it has dropped, since it started. Altered counts those that are not
-	// authentic: they were altered or forged on their path. Repeated counts those that had arrived before: a hostile relay has
-	// repeated them, or their source has sent them again after a change of the routes. Unexpected counts those that belong to no
-	// connection, such as frames that arrive after the end of theirs.
-	Altered    uint64 `json:"altered,omitzero"`
-	Repeated   uint64 `json:"repeated,omitzero"`
-	Unexpected uint64 `json:"unexpected,omitzero"`
+	// Lost counts the frames that this node has dropped: without a next hop, with a full queue, or after they have waited too long. Their
+	// source sends the packets again.
+	Lost uint64 `json:"lost,omitzero"`
 }
 
 // A Link is the connection to another rank, with the bytes transferred so far. Bytes that
@@ -82,9 +76,8 @@ type Link struct {
 	Hops  int           `json:"hops,omitempty"`
 	Relay int           `json:"relay,omitempty"`
 	Delay time.Duration `json:"delay,omitempty"`
-	// Altered and Repeated count the frames of the other rank over relays that this rank has dropped, as in nexar.Peer.
-	Altered  uint64 `json:"altered,omitzero"`
-	Repeated uint64 `json:"repeated,omitzero"`
+	// Lost is the number of packets to the other rank over relays that were lost, as in nexar.Peer.LostPackets.
+	Lost uint64 `json:"lost,omitzero"`
 
 	DeviceMemory string `json:"device_memory,omitempty"` // how vectors on devices are exchanged, as in nexar.Peer.DeviceMemory
 }

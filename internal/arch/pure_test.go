@@ -13,7 +13,7 @@ import (
 // every node.
 func pure() []string {
 	return []string{"internal/plan", "internal/cost", "internal/deadlock", "internal/p2p/match", "internal/membership",
-		"internal/link/lane", "internal/mesh/blame", "internal/relay/forward", "internal/relay/session", "internal/relay/relaytest", "simulate", "internal/topology", "internal/page/model"}
+		"internal/link/lane", "internal/mesh/blame", "internal/relay/forward", "internal/relay/relaytest", "simulate", "internal/topology", "internal/page/model"}
 }
 
 // impure returns the imports that a pure package must not have, by the first element of

@@ -143,7 +143,7 @@ func newNeighborWorld(t *testing.T, seed uint64) *neighborWorld {
 	return w
 }
 
-// lossy returns what relays do: they lose packets. The next node has no route for these, and returns their credit.
+// lossy returns what relays do: they lose packets.
 func (w *neighborWorld) lossy(seed uint64) func(rank int) Tamper {
 	return func(rank int) Tamper {
 		var mu sync.Mutex
@@ -154,7 +154,7 @@ func (w *neighborWorld) lossy(seed uint64) func(rank int) Tamper {
 			w.tally.packets.Add(1)
 			if rng.Float64() < randomLoss {
 				w.tally.dropped.Add(1)
-				f.Destination = membership.NodeID{15: 255}
+				return nil
 			}
 			return []forward.Frame{f}
 		}

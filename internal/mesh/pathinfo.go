@@ -40,9 +40,8 @@ type PathInfo struct {
 	Relay int
 	// Delay is the round trip over relays, or 0 if it is not known.
 	Delay time.Duration
-	// Altered and Repeated count the frames of the peer over relays that this node has dropped: those that were altered or
-	// forged on their path, and those that had arrived before. They begin at 0 with each connection.
-	Altered, Repeated uint64
+	// Lost is the number of packets to the peer over relays that were lost. It begins at 0 with each connection.
+	Lost uint64
 	// Unacknowledged is that of the link: see [link.Link.Unacknowledged].
 	Unacknowledged int
 	// Purpose is a word for the reason of the connection; see describer.purpose. It is "" if Pending.
@@ -164,8 +163,8 @@ func (d *describer) traffic(rank int, p *peer) trace.Link {
 	t := p.link.Traffic()
 	l := trace.Link{
 		Rank: rank, Transport: i.BulkTransport, Purpose: d.purpose(p), Class: classNames[i.Class], Connections: p.link.Connections(),
-		Sent: t.Sent, Received: t.Received, Relay: i.Relay, Delay: i.Delay,
-		Altered: i.Altered, Repeated: i.Repeated, DeviceMemory: p.link.DeviceMemory.String(), Unacknowledged: uint64(p.link.Unacknowledged()),
+		Sent: t.Sent, Received: t.Received, Relay: i.Relay, Delay: i.Delay, Lost: i.Lost,
+		DeviceMemory: p.link.DeviceMemory.String(), Unacknowledged: uint64(p.link.Unacknowledged()),
 	}
 	if i.Hops > 1 {
 		l.Hops = i.Hops
@@ -195,13 +194,10 @@ func (r *route) info(rank int, id membership.NodeID) PathInfo {
 	if r.conn != nil && !r.path.Relay {
 		i.Addr = r.conn.RemoteAddr()
 	}
-	if c, ok := r.conn.(interface{ RoundTrip() time.Duration }); ok && r.path.Relay {
-		i.Delay = c.RoundTrip()
-	}
 	if c, ok := r.conn.(interface {
-		Rejected() (altered, repeated uint64)
+		Quality() (roundTrip time.Duration, lost uint64)
 	}); ok && r.path.Relay {
-		i.Altered, i.Repeated = c.Rejected()
+		i.Delay, i.Lost = c.Quality()
 	}
 	if r.bulk != nil {
 		i.BulkTransport, i.Class = r.bulk.name(), r.bulk.capabilities().Class

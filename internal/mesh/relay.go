@@ -49,16 +49,13 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 // Path returns the path over relays.
 func (r *Relay) Path() Path { return Path{Transport: r.endpoint, Relay: true, Encrypted: true} }
 
-// Stats returns the counters of the relay.
-func (r *Relay) Stats() relay.Stats { return r.endpoint.Stats() }
-
 // Relayed returns the counters of the relay of this node, or nil without one.
 func (m *Mesh) Relayed() *trace.Relayed {
 	if m.cfg.Relay == nil {
 		return nil
 	}
-	s := m.cfg.Relay.Stats()
-	return &trace.Relayed{Forwarded: s.Forwarded, Lost: s.Dropped, Altered: s.Altered, Repeated: s.Repeated, Unexpected: s.Unexpected}
+	s := m.cfg.Relay.endpoint.Stats()
+	return &trace.Relayed{Forwarded: s.Forwarded, Lost: s.Dropped}
 }
 
 // awaitGoodbye waits after the report that a node has left. This node has a link to it through relays. The goodbye has

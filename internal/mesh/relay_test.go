@@ -196,49 +196,6 @@ func TestLostFramesAreSentAgain(t *testing.T) {
 	})
 }
 
-// TestRejectedFramesAreShown: relays alter frames of data. The destination shows the number of dropped frames for the source, in Paths
-// and in Traffic, and that of all sources, in Relayed.
-func TestRejectedFramesAreShown(t *testing.T) {
-	sparse(t, "k-regular:2", 6, func(w *world) {
-		var alters atomic.Bool
-		var frames atomic.Int32
-		w.addRelays(6, func(rank int) Tamper {
-			return func(_ membership.NodeID, f forward.Frame) []forward.Frame {
-				if alters.Load() && f.Source == idOf(0) && f.Destination == idOf(2) && f.Kind == forward.Data && frames.Add(1)%3 == 0 {
-					f.Payload = slices.Clone(f.Payload)
-					f.Payload[0] ^= 1
-				}
-				return []forward.Frame{f}
-			}
-		})
-		w.form()
-		for range 10 {
-			if err := w.exchange(0, 2); err != nil {
-				t.Fatal(err)
-			}
-			alters.Store(true) // They have a connection now.
-		}
-		all := w.meshes[2].Relayed().Altered
-		if all == 0 {
-			t.Error("no altered frame was counted")
-		}
-		for _, p := range w.meshes[2].Paths(w.view) {
-			if want := map[int]uint64{0: all}[p.Rank]; p.Altered != want {
-				t.Errorf("%d altered frames of rank %d, want %d", p.Altered, p.Rank, want)
-			}
-		}
-		for _, l := range w.meshes[2].Traffic(w.view) {
-			if want := map[int]uint64{0: all}[l.Rank]; l.Altered != want {
-				t.Errorf("%d altered frames over the link to rank %d, want %d", l.Altered, l.Rank, want)
-			}
-		}
-		if r := w.meshes[1].Relayed(); r.Forwarded == 0 || r.Altered > 0 {
-			t.Errorf("the relay counts %+v, want some forwarded frames and no altered ones", r)
-		}
-		w.wantNoFailures()
-	})
-}
-
 // TestRelayViolatesProtocol: a hostile relay passes a frame on as if it had made no hop. Its neighbor ends the link, by an error that
 // names the relay and the reason, and tells the seed. Other links stay, and the frame takes another path.
 func TestRelayViolatesProtocol(t *testing.T) {

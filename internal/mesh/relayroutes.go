@@ -118,7 +118,7 @@ func (t *relayTable) appendHops(hops []membership.NodeID, rank int) []membership
 }
 
 // reroute computes the routes of the relay again: for a new view, after the end of a node, and when a link to a
-// neighbor comes up or ends. Frames that may be lost are sent again.
+// neighbor comes up or ends.
 func (m *Mesh) reroute() {
 	if m.cfg.Relay == nil {
 		return
@@ -151,7 +151,6 @@ func (m *Mesh) reroute() {
 	m.cfg.Relay.routes.tables.Store(all)
 	closing := m.closing
 	m.mu.Unlock()
-	m.cfg.Relay.endpoint.RoutesChanged()
 	if !closing {
 		return
 	}

@@ -1,49 +1,48 @@
-// Package relay connects nodes that are no neighbors, through relays. An [Endpoint] is a transport
-// over the links between neighbors: it forwards the frames of others, and its conns are sealed from end
-// to end.
+// Package relay connects nodes that are no neighbors, through relays. An [Endpoint] is a transport: QUIC, whose packets go from
+// neighbor to neighbor over the links of the mesh. Each node is a router for the packets of others.
 //
-// Package forward decides where frames go, and package session has the state of a conn; both are
-// pure. This package has the goroutines: one that reads and one that writes for each neighbor. A frame for
-// this node is handled by the goroutine that reads it.
+// Package forward decides where frames with packets go; it is pure. This package has the goroutines, one that reads and one that writes for
+// each neighbor, and the [net.PacketConn] for QUIC. Identity, sealing, order, loss and back pressure are those of package quic.
 //
-// An address is the NodeID of a node, as text. The mesh calls [Endpoint.Attach] when a link to a
-// neighbor is up, [Endpoint.RoutesChanged] when the routes have changed, and [Endpoint.NodeGone] when a
-// node has died.
+// An address is the NodeID of a node, as text. The mesh calls [Endpoint.Attach] when a link to a neighbor is up, and [Endpoint.NodeGone]
+// when a node has died.
 package relay
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
-	"github.com/nexar-go/nexar/internal/relay/session"
+	"github.com/nexar-go/nexar/internal/wake"
 	"github.com/nexar-go/nexar/transport"
+	"github.com/nexar-go/nexar/transport/quic"
 )
 
 // HopLimitMax is the largest Config.HopLimit.
 const HopLimitMax = forward.HopLimitMax
 
 const (
-	// backlogMax is the number of conns that wait for Accept.
-	backlogMax = 256
-	// handshakesMax is the number of handshakes in progress with frames from one neighbor.
-	handshakesMax = 64
-	// dialAttempts is the number of handshakes of one Dial, each over another path.
+	// dialAttempts is the number of handshakes of one Dial: over both next hops of this node, and of the peer.
 	dialAttempts = 4
 	// handshakeTime is the maximum duration of the first handshake of a Dial. Each further one may
 	// take twice as long.
 	handshakeTime = 3 * time.Second
-	// warningPause is the minimum time between two warnings about frames.
-	warningPause = 10 * time.Second
+	// silenceMax is the time after which a conn ends without a packet of its peer, if no report says before that the peer is gone.
+	silenceMax = 15 * time.Second
+	// pipeWindow and pipesMax bound the memory of a conn with pipes that are not read.
+	pipeWindow = 512 << 10
+	pipesMax   = 16
+	// packetSize is the length of packets. The pacing of quic-go 0.65 assumes this length as long as it does not discover a larger one: with
+	// longer packets, it looks for time to send the next one in a loop.
+	packetSize = 1280
 )
 
 // Config configures an [Endpoint].
@@ -60,45 +59,46 @@ type Config struct {
 	Peer   func(state tls.ConnectionState) (string, error)
 
 	// Tamper, if not nil, makes this node a hostile relay, for tests. It is called for each frame of another node that this
-	// node passes on, and returns the frames that are written instead. An added frame needs the credit of a dropped one.
+	// node passes on, and returns the frames that are written instead.
 	Tamper Tamper
 
 	// Log defaults to a logger that discards.
 	Log *slog.Logger
 }
 
-// Stats count the frames of an [Endpoint].
-type Stats struct {
-	forward.Stats
-	// Altered, Repeated and Unexpected count the frames with these verdicts.
-	Altered, Repeated, Unexpected uint64
-	// Held is the number of bytes of others' frames in memory.
-	Held int
-}
+// credentials are those of a Config, for package quic.
+type credentials struct{ cfg *Config }
+
+func (c credentials) Server() *tls.Config                            { return c.cfg.Server }
+func (c credentials) Client(peer string) *tls.Config                 { return c.cfg.Client(peer) }
+func (c credentials) Peer(state tls.ConnectionState) (string, error) { return c.cfg.Peer(state) }
 
 // An Endpoint implements [transport.Transport] over links between neighbors.
 type Endpoint struct {
-	cfg      Config
-	accepted chan *conn
-	done     chan struct{} // closed by Close
-	tasks    sync.WaitGroup
+	cfg     Config
+	packets *packets
+	socket  *quic.Endpoint
+	quic    *quic.Transport
+	done    chan struct{} // closed by Close
+	tasks   sync.WaitGroup
 
-	// mu guards the fields below. A conn may lock it while its own mutex is held.
-	mu         sync.Mutex
-	node       *forward.Node
-	neighbors  map[membership.NodeID]*neighbor
-	alone      chan struct{} // closed as long as there is no neighbor
-	conns      map[connKey]*conn
-	handshakes map[membership.NodeID]int // in progress, by neighbor
-	closed     bool
-	ticking    bool // a call of tick is due
-	verdicts   [4]uint64
-	warned     time.Time
+	// mu guards the fields below.
+	mu        sync.Mutex
+	node      *forward.Node
+	neighbors map[membership.NodeID]*neighbor
+	alone     chan struct{}               // closed as long as there is no neighbor
+	written   wake.Signal                 // frames have been written, or a neighbor has gone
+	waiters   int                         // goroutines that wait for it
+	salts     map[membership.NodeID]uint8 // for the next dial, if another one than 0
+	dials     map[*dial]bool
+	lost      map[membership.NodeID]forward.Outcome // of the last packet to a node, if it was dropped here
+	closed    bool
 }
 
-type connKey struct {
-	peer    membership.NodeID
-	session uint64
+// A dial is in progress.
+type dial struct {
+	peer   membership.NodeID
+	cancel context.CancelCauseFunc
 }
 
 // New returns an endpoint without neighbors.
@@ -110,13 +110,25 @@ func New(cfg Config) (*Endpoint, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	alone := make(chan struct{})
-	close(alone)
-	return &Endpoint{
-		cfg: cfg, node: node, alone: alone, accepted: make(chan *conn, backlogMax), done: make(chan struct{}),
-		neighbors: make(map[membership.NodeID]*neighbor), conns: make(map[connKey]*conn),
-		handshakes: make(map[membership.NodeID]int),
-	}, nil
+	e := &Endpoint{
+		cfg: cfg, node: node, alone: make(chan struct{}), done: make(chan struct{}), written: wake.NewSignal(),
+		neighbors: make(map[membership.NodeID]*neighbor), salts: make(map[membership.NodeID]uint8), dials: make(map[*dial]bool),
+		lost: make(map[membership.NodeID]forward.Outcome),
+	}
+	close(e.alone)
+	e.packets = newPackets(e)
+	e.socket, err = quic.Listen(quic.Config{
+		PacketConn: e.packets, Log: cfg.Log, PipeWindow: pipeWindow, MaxPipes: pipesMax, Heartbeat: silenceMax, IdleTimeout: silenceMax,
+		PacketSize: packetSize,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if e.quic, err = e.socket.Transport(credentials{&e.cfg}); err != nil {
+		e.socket.Close()
+		return nil, err
+	}
+	return e, nil
 }
 
 // Name implements [transport.Transport].
@@ -126,13 +138,10 @@ func (e *Endpoint) Name() string { return "relay" }
 func (e *Endpoint) Addr() string { return e.cfg.Self.String() }
 
 // Stats returns the counters.
-func (e *Endpoint) Stats() Stats {
+func (e *Endpoint) Stats() forward.Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return Stats{
-		Stats: e.node.Stats(), Held: e.node.Held(),
-		Altered: e.verdicts[session.Altered], Repeated: e.verdicts[session.Repeated], Unexpected: e.verdicts[session.Unexpected],
-	}
+	return e.node.Stats()
 }
 
 // Dial implements [transport.Transport]. It makes several handshakes, since a relay can make one fail.
@@ -141,12 +150,12 @@ func (e *Endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn,
 	if err != nil {
 		return nil, fmt.Errorf("relay: dial node %s from node %v%s: %w", addr, e.cfg.Self, e.via(addr), err)
 	}
-	return c, nil
+	return e.wrap(c), nil
 }
 
-func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c *conn, err error) {
+func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, context.Cause(ctx)
 	}
 	id, err := membership.ParseNodeID(addr)
 	if err != nil {
@@ -158,108 +167,97 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c *conn, err er
 	if id == e.cfg.Self {
 		return nil, errors.New("it is this node")
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d := &dial{id, cancel}
+	e.mu.Lock()
+	e.dials[d] = true
+	salt := e.salts[id]
+	delete(e.lost, id)
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.dials, d)
+	}()
 	for attempt := range uint8(dialAttempts) {
 		limited, cancel := context.WithTimeout(ctx, handshakeTime<<attempt)
-		c, err = e.handshake(limited, id, attempt)
+		var c transport.Conn
+		c, err = e.quic.Dial(limited, (&address{node: id, salt: salt ^ attempt}).text(), addr)
 		cancel()
-		if err == nil {
-			return c, nil
+		if err == nil || errors.Is(err, transport.ErrClosed) {
+			return c, err
 		}
-		if ctx.Err() != nil || errors.Is(err, transport.ErrClosed) || errors.Is(err, transport.ErrPeerGone) {
-			return nil, err
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+			break
 		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.salts[id] = uint8(rand.Uint32())
+	if reason, isLost := e.lost[id]; isLost {
+		err = fmt.Errorf("%w: packets were lost here: %v", err, reason)
 	}
 	return nil, err
 }
 
-// handshake dials a peer once.
-func (e *Endpoint) handshake(ctx context.Context, peer membership.NodeID, attempt uint8) (*conn, error) {
-	var random [8]byte
-	rand.Read(random[:])
-	c := newConn(e, peer, binary.BigEndian.Uint64(random[:]))
-	cfg := c.config(e.cfg.Client(peer.String()))
-	cfg.Attempt = attempt
-	c.mu.Lock()
-	now := time.Now()
-	var err error
-	c.session, err = session.Dial(now, cfg)
-	if err == nil && !e.add(c) {
-		c.session.Fail(now, transport.ErrClosed)
-	}
-	c.flushLocked(now)
-	established := c.event.Next()
-	c.mu.Unlock()
-	select {
-	case <-established:
-	case <-c.done:
-	case <-ctx.Done():
-		c.Close()
-		if err := c.Err(); errors.Is(err, transport.ErrPeerGone) {
-			return nil, err
-		}
-		if reason := c.dropped.Load(); reason != nil {
-			return nil, fmt.Errorf("%w: frames were lost: %v", ctx.Err(), *reason)
-		}
-		return nil, ctx.Err()
-	}
-	return c, c.Err()
-}
-
-// add registers a conn. It returns false if the endpoint is closed.
-func (e *Endpoint) add(c *conn) bool {
+// prefer makes the next Dial begin with a salt.
+func (e *Endpoint) prefer(id membership.NodeID, salt uint8) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.closed {
-		e.conns[c.key] = c
+	e.salts[id] = salt
+}
+
+// A conn names the path in the error of its end.
+type conn struct {
+	*quic.Conn
+	endpoint *Endpoint
+}
+
+func (e *Endpoint) wrap(c transport.Conn) transport.Conn { return &conn{c.(*quic.Conn), e} }
+
+// Err implements [transport.Conn].
+func (c *conn) Err() error {
+	err := c.Conn.Err()
+	if errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrStalled) {
+		return fmt.Errorf("relay: conn of node %v with node %s%s: %w", c.endpoint.cfg.Self, c.Peer(), c.endpoint.via(c.Peer()), err)
 	}
-	return !e.closed
+	return err
+}
+
+// via names the first relays on the paths to a node.
+func (e *Endpoint) via(addr string) string {
+	id, err := membership.ParseNodeID(addr)
+	if err != nil || id == e.cfg.Self {
+		return ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Sprintf(" over the relays %v", e.cfg.Routes.NextHops(id, 0, nil))
 }
 
 // Accept implements [transport.Transport].
 func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	c, err := e.quic.Accept(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("relay: accept: %w", err)
 	}
-	select {
-	case <-e.done:
-		return nil, fmt.Errorf("relay: accept: %w", transport.ErrClosed)
-	default:
-	}
-	select {
-	case c := <-e.accepted:
-		return c, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-e.done:
-		return nil, fmt.Errorf("relay: accept: %w", transport.ErrClosed)
-	}
+	return e.wrap(c), nil
 }
 
-// RoutesChanged makes the conns send frames again that may be lost.
-func (e *Endpoint) RoutesChanged() {
-	for _, c := range e.all() {
-		c.do(func(now time.Time) { c.session.RoutesChanged(now) })
-	}
-}
-
-// NodeGone ends the conns to a node that has died.
+// NodeGone ends the conns to a node that has died, and the dials.
 func (e *Endpoint) NodeGone(id membership.NodeID) {
-	for _, c := range e.all() {
-		if c.key.peer == id {
-			c.do(func(now time.Time) {
-				c.session.Fail(now, fmt.Errorf("relay: conn to node %v: %w", id, transport.ErrPeerGone))
-			})
+	e.mu.Lock()
+	delete(e.salts, id)
+	delete(e.lost, id)
+	for d := range e.dials {
+		if d.peer == id {
+			d.cancel(transport.ErrPeerGone)
 		}
 	}
-}
-
-func (e *Endpoint) all() (conns []*conn) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, c := range e.conns {
-		conns = append(conns, c)
-	}
-	return conns
+	e.mu.Unlock()
+	e.quic.PeerGone(id.String(), "it was reported to be gone")
 }
 
 // isolated returns a channel that is closed when there is no neighbor.
@@ -269,20 +267,45 @@ func (e *Endpoint) isolated() <-chan struct{} {
 	return e.alone
 }
 
-// Flush waits until the peers have acknowledged the ends of the conns that this node has closed, there is no
-// neighbor, or ctx ends.
+// Flush waits until this node has written its packets, such as those that end conns, there is no neighbor, or ctx ends.
 func (e *Endpoint) Flush(ctx context.Context) {
-	for _, c := range e.all() {
-		if c.Err() == nil {
-			continue // It is in use.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.hasUnwrittenLocked() && e.awaitWritten(ctx.Done()) {
+	}
+}
+
+// hasUnwrittenLocked reports whether frames of this node wait for neighbors, or any are being written.
+func (e *Endpoint) hasUnwrittenLocked() bool {
+	for _, v := range e.neighbors {
+		if v.writing {
+			return true
 		}
-		select {
-		case <-c.flushed:
-		case <-e.isolated():
-			return
-		case <-ctx.Done():
-			return
-		}
+	}
+	return e.node.Waiting() > 0
+}
+
+// awaitWritten waits until frames have been written, or a neighbor has gone. It returns false if the end comes first. The caller has locked mu, which is unlocked meanwhile.
+func (e *Endpoint) awaitWritten(end <-chan struct{}) bool {
+	written := e.written.Next()
+	e.waiters++
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.waiters--
+	}()
+	select {
+	case <-written:
+		return true
+	case <-end:
+		return false
+	}
+}
+
+// wroteLocked wakes those that wait until frames have been written.
+func (e *Endpoint) wroteLocked() {
+	if e.waiters > 0 {
+		e.written.Send()
 	}
 }
 
@@ -306,8 +329,7 @@ func (e *Endpoint) AwaitQuiet(ctx context.Context, quiet time.Duration) {
 	}
 }
 
-// Close implements [transport.Transport]. It also stops relaying. It waits until the peers have acknowledged
-// the ends of the conns, for a second at most.
+// Close implements [transport.Transport]. It also stops relaying.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	again := e.closed
@@ -315,24 +337,13 @@ func (e *Endpoint) Close() error {
 	e.mu.Unlock()
 	if again {
 		<-e.done
-		e.tasks.Wait()
 		return nil
 	}
-	close(e.done)
-	limit := time.NewTimer(deadline.Linger)
-	defer limit.Stop()
-	conns := e.all()
-	for _, c := range conns {
-		c.Close()
-	}
-	for _, c := range conns {
-		select {
-		case <-c.flushed:
-		case <-e.isolated():
-		case <-limit.C:
-			limit.Reset(0)
-		}
-	}
+	defer close(e.done)
+	e.socket.Close()
+	limited, cancel := context.WithTimeout(context.Background(), deadline.Linger)
+	defer cancel()
+	e.Flush(limited)
 	e.mu.Lock()
 	var gone []*neighbor
 	for _, v := range e.neighbors {
@@ -343,19 +354,40 @@ func (e *Endpoint) Close() error {
 		e.detach(v, transport.ErrClosed)
 	}
 	e.tasks.Wait()
-	for _, c := range e.all() {
-		c.do(func(now time.Time) { c.session.Fail(now, transport.ErrClosed) })
-	}
 	return nil
 }
 
-// send passes frames of a session to the node.
-func (e *Endpoint) send(now time.Time, frames []forward.Frame) {
+// sendPacket sends a packet of this node, and waits while many wait for the same neighbor, but not long: a connection has a goroutine that sends.
+func (e *Endpoint) sendPacket(f forward.Frame, packet []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, f := range frames {
-		e.carryOutLocked(now, e.node.Send(now, f))
+	to, isQueued := e.sendLocked(f, packet)
+	if isQueued && e.node.Waits(to) >= roomMin {
+		limited, cancel := context.WithTimeout(context.Background(), roomTime)
+		defer cancel()
+		for e.node.Waits(to) >= roomMin && e.awaitWritten(limited.Done()) {
+		}
 	}
+}
+
+// send sends a frame of this node.
+func (e *Endpoint) send(f forward.Frame) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sendLocked(f, nil)
+}
+
+// sendLocked sends a frame of this node, and notes why it is lost.
+func (e *Endpoint) sendLocked(f forward.Frame, packet []byte) (to membership.NodeID, isQueued bool) {
+	o, to := e.node.Send(time.Now(), f, packet)
+	if o == forward.Queued {
+		e.neighbors[to].wakeUp()
+		return to, true
+	}
+	if len(e.dials) > 0 {
+		e.lost[f.Destination] = o
+	}
+	return to, false
 }
 
 // receive handles a frame of a neighbor.
@@ -365,120 +397,21 @@ func (e *Endpoint) receive(v *neighbor, f forward.Frame) error {
 		e.mu.Unlock()
 		return transport.ErrClosed
 	}
-	now := time.Now()
-	effects, err := e.node.Receive(now, v.id, f)
-	if err != nil {
-		e.mu.Unlock()
-		return violation(err)
-	}
-	delivered := effects.Delivered
-	e.carryOutLocked(now, effects)
-	var c *conn
-	if delivered {
-		c = e.connLocked(now, v.id, &f)
+	o, to, err := e.node.Receive(time.Now(), v.id, f)
+	if o == forward.Queued {
+		e.neighbors[to].wakeUp()
 	}
 	e.mu.Unlock()
 	switch {
-	case c != nil:
-		verdict := session.Unexpected
-		c.do(func(now time.Time) {
-			if verdict = c.session.Receive(now, f); verdict == session.Altered {
-				c.altered++
-				c.alteredBy = v.id
-			}
-		})
-		e.report(v.id, &f, verdict)
-	case delivered:
-		e.report(v.id, &f, session.Unexpected)
+	case err != nil:
+		return violation(err)
+	case o != forward.Delivered || f.Source == e.cfg.Self:
+	case f.Kind == forward.Packets:
+		e.packets.deliver(f.Payload, &address{f.Source, forward.ReplySalt(f.Salt), v.id})
+	case f.Kind == forward.Question:
+		e.send(forward.Frame{Kind: forward.Answer, Salt: forward.ReplySalt(f.Salt), Source: e.cfg.Self, Destination: f.Source, Payload: f.Payload})
+	default:
+		e.packets.answer(f.Source, forward.ReplySalt(f.Salt), f.Payload)
 	}
 	return nil
-}
-
-// connLocked returns the conn of a frame. The first frame of a handshake makes one.
-func (e *Endpoint) connLocked(now time.Time, from membership.NodeID, f *forward.Frame) *conn {
-	key := connKey{f.Source, f.Session}
-	if c := e.conns[key]; c != nil {
-		return c
-	}
-	if e.closed || f.Kind != forward.Handshake || f.Seq != 0 || f.Source == e.cfg.Self || e.handshakes[from] >= handshakesMax {
-		return nil
-	}
-	c := newConn(e, f.Source, f.Session)
-	c.incoming, c.from = true, from
-	var err error
-	if c.session, err = session.Accept(now, c.config(e.cfg.Server)); err != nil {
-		e.cfg.Log.Warn("relay: the TLS configuration of the server does not work", "error", err)
-		return nil
-	}
-	e.handshakes[from]++
-	e.conns[key] = c
-	return c
-}
-
-// report counts a frame that was dropped, and logs one that is not authentic.
-func (e *Endpoint) report(from membership.NodeID, f *forward.Frame, v session.Verdict) {
-	if v == session.Accepted {
-		return
-	}
-	now := time.Now()
-	e.mu.Lock()
-	e.verdicts[v]++
-	warn := v == session.Altered && now.Sub(e.warned) >= warningPause
-	if warn {
-		e.warned = now
-	}
-	count := e.verdicts[v]
-	e.mu.Unlock()
-	if warn {
-		e.cfg.Log.Warn("relay: a frame was altered or forged on its path and is dropped", "source", f.Source, "destination", e.cfg.Self,
-			"from", from, "seq", f.Seq, "total", count)
-	}
-}
-
-// carryOutLocked carries out the effects of an event of the node.
-func (e *Endpoint) carryOutLocked(now time.Time, effects *forward.Effects) {
-	for _, id := range effects.Wake {
-		e.neighbors[id].wakeUp()
-	}
-	for _, d := range effects.Drops {
-		if c := e.conns[connKey{d.Frame.Destination, d.Frame.Session}]; c != nil && d.Frame.Source == e.cfg.Self {
-			c.dropped.Store(&d.Reason)
-		}
-		e.cfg.Log.Debug("relay: a frame is lost", "reason", d.Reason, "source", d.Frame.Source, "destination", d.Frame.Destination, "from", d.From)
-	}
-	if e.ticking {
-		return
-	}
-	if at := e.node.Deadline(); !at.IsZero() {
-		e.ticking = true
-		time.AfterFunc(at.Sub(now), e.tick)
-	}
-}
-
-// tick handles frames that have waited too long.
-func (e *Endpoint) tick() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ticking = false
-	if now := time.Now(); len(e.neighbors) > 0 {
-		e.carryOutLocked(now, e.node.Tick(now))
-	}
-}
-
-// handshakeOver is called when a handshake with an incoming conn is over.
-func (e *Endpoint) handshakeOver(from membership.NodeID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.handshakes[from]--; e.handshakes[from] == 0 {
-		delete(e.handshakes, from)
-	}
-}
-
-// forget removes a conn.
-func (e *Endpoint) forget(c *conn) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.conns[c.key] == c {
-		delete(e.conns, c.key)
-	}
 }

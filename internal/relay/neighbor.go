@@ -22,6 +22,7 @@ type neighbor struct {
 	receiver transport.Receiver
 	wake     chan struct{} // has a value if there may be something to write
 	gone     chan struct{} // closed by detach
+	writing  bool          // writeTo writes frames
 }
 
 // Attach starts to relay over a link to a neighbor, which has been authenticated. It replaces an
@@ -47,8 +48,7 @@ func (e *Endpoint) Attach(id membership.NodeID, sender transport.Sender, receive
 		e.alone = make(chan struct{})
 	}
 	e.neighbors[id] = v
-	now := time.Now()
-	e.carryOutLocked(now, e.node.NeighborUp(now, id))
+	e.node.NeighborUp(id)
 	e.tasks.Go(func() {
 		err := e.readFrom(v)
 		e.detach(v, err)
@@ -60,7 +60,7 @@ func (e *Endpoint) Attach(id membership.NodeID, sender transport.Sender, receive
 	return nil
 }
 
-// detach ends the link to a neighbor. Its frames take other paths.
+// detach ends the link to a neighbor.
 func (e *Endpoint) detach(v *neighbor, reason error) {
 	e.mu.Lock()
 	if e.neighbors[v.id] != v {
@@ -70,8 +70,8 @@ func (e *Endpoint) detach(v *neighbor, reason error) {
 	if delete(e.neighbors, v.id); len(e.neighbors) == 0 {
 		close(e.alone)
 	}
-	now := time.Now()
-	e.carryOutLocked(now, e.node.NeighborDown(now, v.id))
+	e.node.NeighborDown(v.id)
+	e.wroteLocked()
 	e.mu.Unlock()
 	close(v.gone)
 	e.cfg.Log.Debug("relay: the link to a neighbor has ended", "neighbor", v.id, "reason", reason)
@@ -79,126 +79,88 @@ func (e *Endpoint) detach(v *neighbor, reason error) {
 	v.receiver.Close()
 }
 
-// wakeUp makes writeTo look for output.
+// wakeUp makes writeTo look for frames.
 func (v *neighbor) wakeUp() {
-	if v == nil {
-		return
-	}
 	select {
 	case v.wake <- struct{}{}:
 	default:
 	}
 }
 
-// writeTo writes frames and credit until the link ends.
+// writeSize is the number of bytes that writeTo writes together.
+const writeSize = 32 << 10
+
+// writeTo writes frames until the link ends.
 func (e *Endpoint) writeTo(v *neighbor) error {
-	buf := make([]byte, 0, forward.HeaderSize+forward.PayloadMax)
+	buf := make([]byte, 0, writeSize+forward.HeaderSize+forward.PayloadMax)
 	for {
 		e.mu.Lock()
 		if e.neighbors[v.id] != v {
 			e.mu.Unlock()
 			return transport.ErrClosed
 		}
-		now := time.Now()
-		out, ok, effects := e.node.Next(now, v.id)
-		e.carryOutLocked(now, effects)
+		buf = e.nextLocked(v, buf[:0])
+		v.writing = len(buf) > 0
+		e.wroteLocked()
 		e.mu.Unlock()
-		if !ok {
-			select {
-			case <-v.wake:
-			case <-v.gone:
-				return transport.ErrClosed
+		if len(buf) > 0 {
+			if _, err := v.sender.Write(buf); err != nil {
+				return err
 			}
 			continue
 		}
-		switch {
-		case out.Credit.Bytes > 0:
-			buf = out.Credit.Append(buf[:0])
-		case e.cfg.Tamper != nil && out.Frame.Source != e.cfg.Self:
-			buf = buf[:0]
-			for _, f := range e.cfg.Tamper(v.id, out.Frame) {
-				buf = append(f.AppendHeader(buf), f.Payload...)
-			}
-		default:
-			buf = append(out.Frame.AppendHeader(buf[:0]), out.Frame.Payload...)
-		}
-		if len(buf) == 0 {
-			continue
-		}
-		if _, err := v.sender.Write(buf); err != nil {
-			return err
+		select {
+		case <-v.wake:
+		case <-v.gone:
+			return transport.ErrClosed
 		}
 	}
+}
+
+// nextLocked appends the next frames for a neighbor to buf.
+func (e *Endpoint) nextLocked(v *neighbor, buf []byte) []byte {
+	now := time.Now()
+	for len(buf) < writeSize {
+		f, ok := e.node.Next(now, v.id)
+		if !ok {
+			break
+		}
+		frames := []forward.Frame{f}
+		if e.cfg.Tamper != nil && f.Source != e.cfg.Self {
+			frames = e.cfg.Tamper(v.id, f)
+		}
+		for _, f := range frames {
+			buf = append(f.AppendHeader(buf), f.Payload...)
+		}
+		e.node.Free(f.Payload)
+	}
+	return buf
 }
 
 // errViolation is wrapped by the errors of readFrom that the neighbor has caused.
 var errViolation = errors.New("protocol error")
 
-// violation returns an error that wraps errViolation, or nil.
-func violation(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", errViolation, err)
-}
+// violation returns an error that wraps errViolation.
+func violation(err error) error { return fmt.Errorf("%w: %w", errViolation, err) }
 
-// readFrom reads frames and credit until the link ends.
+// readFrom reads frames until the link ends.
 func (e *Endpoint) readFrom(v *neighbor) error {
 	r := bufio.NewReaderSize(v.receiver, 64<<10)
 	var header [forward.HeaderSize]byte
 	for {
-		kind, err := r.ReadByte()
-		if err != nil {
+		if _, err := io.ReadFull(r, header[:]); err != nil {
 			return err
 		}
-		size, err := forward.Size(kind)
+		f, size, err := forward.ParseHeader(header[:])
 		if err != nil {
 			return violation(err)
 		}
-		header[0] = kind
-		if _, err := io.ReadFull(r, header[1:size]); err != nil {
+		f.Payload = e.node.Payload(size)
+		if _, err := io.ReadFull(r, f.Payload); err != nil {
 			return err
 		}
-		if size == forward.CreditSize {
-			err = e.credit(v, header[:size])
-		} else {
-			err = e.readFrame(v, r, header[:])
-		}
-		if err != nil {
+		if err := e.receive(v, f); err != nil {
 			return err
 		}
 	}
-}
-
-// readFrame reads the payload of a frame and handles the frame.
-func (e *Endpoint) readFrame(v *neighbor, r io.Reader, header []byte) error {
-	f, size, err := forward.ParseHeader(header)
-	if err != nil {
-		return violation(err)
-	}
-	f.Payload = make([]byte, size)
-	if _, err := io.ReadFull(r, f.Payload); err != nil {
-		return err
-	}
-	return e.receive(v, f)
-}
-
-// credit handles credit of a neighbor.
-func (e *Endpoint) credit(v *neighbor, b []byte) error {
-	c, err := forward.ParseCredit(b)
-	if err != nil {
-		return violation(err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.neighbors[v.id] != v {
-		return transport.ErrClosed
-	}
-	now := time.Now()
-	effects, err := e.node.Credit(now, v.id, c)
-	if err != nil {
-		return violation(err)
-	}
-	e.carryOutLocked(now, effects)
-	return nil
 }

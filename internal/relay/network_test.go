@@ -122,7 +122,6 @@ func (n *network) kill(i int) {
 	for j, e := range n.endpoints {
 		if j != i {
 			e.NodeGone(relaytest.ID(i))
-			e.RoutesChanged()
 		}
 	}
 }

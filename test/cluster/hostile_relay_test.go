@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +26,7 @@ const (
 	tampered = "this relay tampers with a frame"
 )
 
-// A hostileRelay is the state of a hostile relay. It never uses more credit than it has, in any class: a repeated frame takes the place of
-// another one, which is as long or longer. With more, its own accounts would accuse its neighbor of too much credit.
+// A hostileRelay is the state of a hostile relay.
 type hostileRelay struct {
 	mu   sync.Mutex
 	rng  *rand.Rand
@@ -61,20 +59,17 @@ func tampers() map[string]func(h *hostileRelay, to membership.NodeID, f forward.
 			return []forward.Frame{f}
 		},
 		"repeats": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			fits := slices.DeleteFunc(slices.Clone(h.old), func(old forward.Frame) bool {
-				return old.Destination != f.Destination || old.Charge() > f.Charge()
-			})
 			h.old = append(h.old[max(0, len(h.old)-200):], f)
-			if len(fits) == 0 || h.rng.IntN(8) > 0 {
+			if h.rng.IntN(8) > 0 {
 				return []forward.Frame{f}
 			}
 			h.note()
-			again := fits[h.rng.IntN(len(fits))]
+			again := h.old[h.rng.IntN(len(h.old))]
 			again.Hops = f.Hops
-			return []forward.Frame{again}
+			return []forward.Frame{f, again}
 		},
 		"alters": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			if f.Kind >= forward.Data && h.rng.IntN(6) == 0 {
+			if f.Kind == forward.Packets && h.rng.IntN(6) == 0 {
 				h.note()
 				f.Payload = slices.Clone(f.Payload)
 				f.Payload[h.rng.IntN(len(f.Payload))] ^= 1 << h.rng.IntN(8)
@@ -82,27 +77,28 @@ func tampers() map[string]func(h *hostileRelay, to membership.NodeID, f forward.
 			return []forward.Frame{f}
 		},
 		"forges": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			if f.Kind >= forward.Data && h.rng.IntN(6) == 0 {
+			if f.Kind == forward.Packets && h.rng.IntN(6) == 0 {
 				h.note()
 				f.Payload = make([]byte, len(f.Payload))
 				for i := range f.Payload {
 					f.Payload[i] = byte(h.rng.Uint32())
 				}
-				f.Seq += uint64(h.rng.IntN(3))
-				f.Kind = []forward.Kind{forward.Abort, forward.Data, forward.Ack}[h.rng.IntN(3)]
+				f.Kind = []forward.Kind{forward.Packets, forward.Question, forward.Answer}[h.rng.IntN(3)]
 			}
 			return []forward.Frame{f}
 		},
 		"alters all": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			if f.Kind >= forward.Data {
+			if f.Kind == forward.Packets {
 				h.note()
 				f.Payload = slices.Clone(f.Payload)
-				f.Payload[0] ^= 1
+				for i := range f.Payload {
+					f.Payload[i] ^= 1
+				}
 			}
 			return []forward.Frame{f}
 		},
 		"drops all": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			if f.Kind >= forward.Data {
+			if f.Kind == forward.Packets {
 				h.note()
 				return nil
 			}
@@ -128,8 +124,7 @@ func newTamper(kind string) relay.Tamper {
 }
 
 // TestHostileRelay: a relay drops, delays, repeats, alters or forges frames of others. All calls have the right results, as
-// the frames are sent again, also over another path. Nodes that get altered frames log their source, their destination and
-// the neighbor that they come from, which is the hostile relay if it is a neighbor.
+// the packets are sent again, also over another path. Nodes count the packets that are lost.
 func TestHostileRelay(t *testing.T) {
 	t.Parallel()
 	const ranks, hostile = 5, 1
@@ -140,34 +135,10 @@ func TestHostileRelay(t *testing.T) {
 			mustSucceed(t, []result{workers[hostile].do(command{Do: "tamper"})})
 			mustSucceed(t, runAll(workers, command{Do: "loop", Op: "all_to_all", N: 10_000, Rounds: 3}))
 			mustSucceed(t, runAll(workers, command{Do: "check-more"}))
-			ids := runAll(workers, command{Do: "id"})
 			if !strings.Contains(workers[hostile].log.String(), tampered) {
 				t.Error("the hostile relay has not tampered with a frame")
 			}
-			seen := 0
-			for rank, w := range workers {
-				for line := range strings.Lines(w.log.String()) {
-					if !strings.Contains(line, "was altered or forged") {
-						continue
-					}
-					seen++
-					names := func(field string, among ...result) bool {
-						return slices.ContainsFunc(among, func(r result) bool { return strings.Contains(line, field+r.Text) })
-					}
-					from := ids[hostile : hostile+1]
-					if distance := (rank - hostile + ranks) % ranks; distance != 1 && distance != ranks-1 {
-						from = ids // Another relay may be between the hostile one and this rank.
-					}
-					if !names("destination=", ids[rank]) || !names("from=", from...) || !names("source=", ids...) {
-						t.Errorf("rank %d logs %q, want a source in the world, itself as the destination, and a neighbor of %+v", rank, line, from)
-					}
-				}
-			}
-			want := kind == "alters" || kind == "forges"
-			if (seen > 0) != want {
-				t.Errorf("%d lines about altered frames, want some: %t", seen, want)
-			}
-			wantCounts(t, workers, seed, want, kind == "repeats")
+			wantLost(t, workers, seed, kind != "delays" && kind != "repeats")
 		})
 	}
 }
@@ -224,19 +195,18 @@ func startWithHostile(t *testing.T, ranks int, kind string, hostile ...int) (wor
 	return workers, nexar.Config{Seeds: []string{addr}, Token: c.token}
 }
 
-// wantCounts checks that the nodes count altered frames, or repeated ones, in Node.Peers and in the answer to nexar status.
-func wantCounts(t *testing.T, workers []*worker, seed nexar.Config, altered, repeated bool) {
+// wantLost checks that the nodes count the packets that are lost, in Node.Peers and in the answer to nexar status.
+func wantLost(t *testing.T, workers []*worker, seed nexar.Config, areLost bool) {
 	t.Helper()
-	var frames struct{ altered, repeated uint64 }
+	lost := uint64(0)
 	for rank, r := range runAll(workers, command{Do: "peers"}) {
 		wantPeers(t, rank, r, len(workers)-1)
 		for _, p := range r.Peers {
-			frames.altered += p.AlteredFrames
-			frames.repeated += p.RepeatedFrames
+			lost += p.LostPackets
 		}
 	}
-	if (frames.altered > 0) != altered || repeated && frames.repeated == 0 {
-		t.Errorf("the nodes show %+v frames of their peers, want altered ones: %t, repeated ones: %t", frames, altered, repeated)
+	if areLost && lost == 0 {
+		t.Error("the nodes count no lost packets")
 	}
 	state, err := nexar.QueryCluster(t.Context(), seed)
 	if err != nil {
@@ -252,14 +222,8 @@ func wantCounts(t *testing.T, workers []*worker, seed nexar.Config, altered, rep
 	if err := trace.WriteTable(&table, snapshots); err != nil {
 		t.Fatal(err)
 	}
-	want := ""
-	switch {
-	case altered:
-		want = "(?m)^frames over relays that were dropped: [1-9][0-9]* altered or forged, "
-	case repeated:
-		want = "(?m)^frames over relays that were dropped: 0 altered or forged, [1-9][0-9]* repeated$"
-	}
-	if !regexp.MustCompile(want).MatchString(table.String()) {
-		t.Errorf("got the table\n%s\nwant a line that matches %q", table.String(), want)
+	const want = "packets over relays that were lost and sent again: "
+	if areLost && !strings.Contains(table.String(), want) {
+		t.Errorf("got the table\n%s\nwant a line with %q", table.String(), want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	quicgo "github.com/quic-go/quic-go"
 
@@ -65,6 +66,12 @@ func (c *Conn) ConnectionState() tls.ConnectionState { return c.qc.ConnectionSta
 // MarkAuthenticated implements [transport.Authenticator].
 func (c *Conn) MarkAuthenticated() bool {
 	return c.unauthenticated == nil || c.unauthenticated.authenticated()
+}
+
+// Quality returns the smoothed round trip of packets, and the number of packets of this side that were lost.
+func (c *Conn) Quality() (roundTrip time.Duration, lost uint64) {
+	s := c.qc.ConnectionStats()
+	return s.SmoothedRTT, s.PacketsLost
 }
 
 // Done is closed when the connection has ended.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,8 +38,8 @@ func (e *Endpoint) dial(ctx context.Context, addr string, conf *tls.Config) (*qu
 }
 
 // dialRemote connects to an address and waits until the peer has accepted.
-func (e *Endpoint) dialRemote(ctx context.Context, remote netip.AddrPort, conf *tls.Config) (*quicgo.Conn, error) {
-	a := e.dials.start(e.ctx, remote)
+func (e *Endpoint) dialRemote(ctx context.Context, remote net.Addr, conf *tls.Config) (*quicgo.Conn, error) {
+	a := e.dials.start(e.ctx, eyeballs.AddrPort(remote))
 	defer e.dials.end(a)
 	if _, ok := e.packets.(*socket); ok {
 		a.tasks.Go(a.checkPort)
@@ -50,9 +49,9 @@ func (e *Endpoint) dialRemote(ctx context.Context, remote netip.AddrPort, conf *
 	defer stop()
 
 	accepted := make(tokenSignal, 1)
-	qconf := e.quicConfig(remote)
+	qconf := e.quicConfig(a.remote)
 	qconf.TokenStore = accepted
-	qc, err := e.quic.Dial(a.ctx, net.UDPAddrFromAddrPort(remote), a.commitIn(conf), qconf)
+	qc, err := e.quic.Dial(a.ctx, remote, a.commitIn(conf), qconf)
 	if err == nil {
 		if err = awaitAccepted(ctx, a.ctx, qc, accepted, e.cfg.HandshakeTimeout); err == nil {
 			return qc, nil
@@ -186,13 +185,22 @@ func (a *attempt) commitIn(conf *tls.Config) *tls.Config {
 }
 
 // resolve returns the addresses of addr that the socket can reach, at least one.
-func (e *Endpoint) resolve(ctx context.Context, addr string) ([]netip.AddrPort, error) {
+func (e *Endpoint) resolve(ctx context.Context, addr string) ([]net.Addr, error) {
+	if e.network != nil {
+		remote, err := e.network.Resolve(addr)
+		return []net.Addr{remote}, err
+	}
 	all, err := eyeballs.Resolve(ctx, "udp", addr)
 	if err != nil {
 		return nil, err
 	}
 	v4, v6 := families(e.packets.LocalAddr())
-	reachable := slices.DeleteFunc(slices.Clone(all), func(ap netip.AddrPort) bool { return ap.Addr().Is4() && !v4 || ap.Addr().Is6() && !v6 })
+	var reachable []net.Addr
+	for _, ap := range all {
+		if ap.Addr().Is4() && v4 || ap.Addr().Is6() && v6 {
+			reachable = append(reachable, net.UDPAddrFromAddrPort(ap))
+		}
+	}
 	if len(reachable) == 0 {
 		return nil, fmt.Errorf("the socket at %s cannot reach %v", e.addr, all)
 	}

@@ -36,7 +36,6 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 
 	"github.com/nexar-go/nexar/internal/admission"
-	"github.com/nexar-go/nexar/internal/eyeballs"
 	"github.com/nexar-go/nexar/transport"
 )
 
@@ -132,6 +131,7 @@ type Endpoint struct {
 	cfg     Config
 	addr    string
 	packets net.PacketConn
+	network network // packets, or nil
 	quic    *quicgo.Transport
 	watch   *watchServer // nil without a TCP port
 	dials   dials
@@ -167,7 +167,6 @@ func Listen(cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		cfg:          cfg,
-		addr:         eyeballs.PlainAddr(packets.LocalAddr()),
 		conns:        make(map[*Conn]struct{}),
 		acceptorIdle: 10 * time.Second,
 
@@ -178,6 +177,9 @@ func Listen(cfg Config) (*Endpoint, error) {
 	e.handshakes.admission = admission.NewGate(admission.Limits{Max: cfg.MaxHandshakes})
 	e.handshakes.refusals = &refusals{log: cfg.Log}
 	e.handshakes.max = 2 * int64(cfg.MaxHandshakes)
+	e.handshakes.source = e.source
+	e.network, _ = packets.(network)
+	e.addr = e.text(packets.LocalAddr())
 	e.packets = e.prepare(packets)
 	e.quic = &quicgo.Transport{
 		Conn:                e.packets,
@@ -209,7 +211,7 @@ func (e *Endpoint) Dial(ctx context.Context, addr string, conf *tls.Config) (*Co
 	if err != nil {
 		return nil, err
 	}
-	return e.adopt(qc, nil, eyeballs.PlainAddr(qc.RemoteAddr()), true)
+	return e.adopt(qc, nil, e.text(qc.RemoteAddr()), true)
 }
 
 // Close closes all connections and the socket, and waits for the goroutines of e.
@@ -251,7 +253,7 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 		owner:     t,
 		qc:        qc,
 		peer:      peer,
-		remote:    eyeballs.PlainAddr(qc.RemoteAddr()),
+		remote:    e.text(qc.RemoteAddr()),
 		dialed:    dialed,
 		accepting: make(chan struct{}, 1),
 	}

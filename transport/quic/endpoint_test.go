@@ -85,7 +85,7 @@ func TestResolve(t *testing.T) {
 	} {
 		got, err := test.end.resolve(t.Context(), test.addr)
 		if want, perr := netip.ParseAddrPort(test.want); perr == nil {
-			if err != nil || len(got) != 1 || got[0] != want {
+			if err != nil || len(got) != 1 || got[0].String() != want.String() {
 				t.Errorf("%s resolves to %v, %v, want %v", test.addr, got, err, want)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), test.want) {

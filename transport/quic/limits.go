@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,6 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 
 	"github.com/nexar-go/nexar/internal/admission"
-	"github.com/nexar-go/nexar/internal/eyeballs"
 )
 
 // handshakes admits incoming connections before their TLS handshake. Unauthenticated
@@ -19,6 +19,7 @@ import (
 // out those of others.
 type handshakes struct {
 	admission *admission.Gate
+	source    func(net.Addr) netip.Addr // of a client, for the admission
 	refusals  *refusals
 
 	// max limits coming. It exceeds the limit of the admission: quic-go cannot end a
@@ -64,7 +65,7 @@ func (g *handshakes) enter(ctx context.Context, info *quicgo.ClientInfo) (contex
 	}
 	p := &unauthenticated{handshakes: g}
 	var err error
-	p.ticket, err = g.admission.TryEnter(admission.SourceOf(eyeballs.AddrPort(info.RemoteAddr).Addr()), info.AddrVerified, p.evict)
+	p.ticket, err = g.admission.TryEnter(admission.SourceOf(g.source(info.RemoteAddr)), info.AddrVerified, p.evict)
 	if err != nil {
 		g.coming.Add(-1)
 		g.refusals.note(err)

@@ -103,6 +103,9 @@ func watchKeepAlive() net.KeepAliveConfig {
 
 // prepare enlarges the buffers of a UDP socket and makes it tolerate failing sends.
 func (e *Endpoint) prepare(packets net.PacketConn) net.PacketConn {
+	if n, ok := packets.(network); ok {
+		return &filteredNetwork{n, newInitialFilter(&e.handshakes)}
+	}
 	udp, ok := packets.(*net.UDPConn)
 	if !ok {
 		return packets

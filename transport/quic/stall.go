@@ -58,7 +58,7 @@ func (t *Transport) monitor() {
 		conns := slices.Collect(maps.Keys(t.end.conns))
 		t.end.mu.Unlock()
 		for _, c := range conns {
-			if c.owner != t || c.keys == nil || c.peer == "" {
+			if c.owner != t || c.peer == "" || c.keys == nil && t.end.network == nil {
 				continue
 			}
 			if hasPaused {
@@ -74,10 +74,16 @@ func (t *Transport) monitor() {
 	}
 }
 
-// examine asks the process of the peer over TCP. It ends the connection if the process answers, so that only the network can drop the packets, or if
+// examine asks the process of the peer over TCP, or over another path over relays. It ends the connection if the process answers, so that only the network can drop the packets, or if
 // nothing answers at an address where the process has answered before. A stopped process does not answer, but its kernel accepts the TCP connection.
 func (c *Conn) examine(still time.Duration) {
 	before, why := c.qc.ConnectionStats().PacketsReceived, "its process answers over TCP"
+	if n := c.end.network; n != nil {
+		if why = "its process answers over another path"; n.Answers(c.qc.Context(), c.qc.RemoteAddr()) && c.isSilent(before) {
+			c.stalled(still, why)
+		}
+		return
+	}
 	for asked := 0; asked < 2; asked++ {
 		switch got, _ := c.ask(askOnce); {
 		case got == answerKnown:
@@ -87,9 +93,19 @@ func (c *Conn) examine(still time.Duration) {
 		default:
 			return
 		}
-		if !c.sleep(stallInterval) || c.qc.ConnectionStats().PacketsReceived != before {
+		if !c.isSilent(before) {
 			return
 		}
 	}
+	c.stalled(still, why)
+}
+
+// isSilent waits for a stallInterval, and reports whether the connection is open and has still received as many packets as before.
+func (c *Conn) isSilent(before uint64) bool {
+	return c.sleep(stallInterval) && c.qc.ConnectionStats().PacketsReceived == before
+}
+
+// stalled ends a connection.
+func (c *Conn) stalled(still time.Duration, why string) {
 	c.finish(codeStalled, fmt.Sprintf("no answer to any packet for %v, and %s", still.Truncate(time.Millisecond), why))
 }

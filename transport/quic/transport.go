@@ -86,7 +86,7 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 	}
 	t.ln = ln
 	e.transport = t
-	if e.watch != nil {
+	if e.watch != nil || e.network != nil {
 		t.loop.Go(t.monitor)
 	}
 	return t, nil
@@ -238,8 +238,11 @@ func (t *Transport) awaitHandshake(qc *quicgo.Conn) {
 func (t *Transport) admit(qc *quicgo.Conn, p *unauthenticated) {
 	log := t.end.cfg.Log
 	peer, err := t.creds.Peer(qc.ConnectionState().TLS)
+	if err == nil && !t.end.isFrom(qc.RemoteAddr(), peer) {
+		err = fmt.Errorf("the peer is %q: want the node of its address", peer)
+	}
 	if err != nil {
-		log.Debug("quic: refused a client", "addr", eyeballs.PlainAddr(qc.RemoteAddr()), "err", err)
+		log.Debug("quic: refused a client", "addr", t.end.text(qc.RemoteAddr()), "err", err)
 		qc.CloseWithError(codeRefused, "refused")
 		return
 	}

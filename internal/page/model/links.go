@@ -88,11 +88,8 @@ func notes(l *trace.Link) string {
 	if l.Connections > 1 {
 		parts = append(parts, plural(uint64(l.Connections-1), "reconnection"))
 	}
-	if l.Altered > 0 {
-		parts = append(parts, plural(l.Altered, "altered frame"))
-	}
-	if l.Repeated > 0 {
-		parts = append(parts, plural(l.Repeated, "repeated frame"))
+	if l.Lost > 0 {
+		parts = append(parts, plural(l.Lost, "lost packet"))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -84,12 +84,12 @@ func TestNotes(t *testing.T) {
 	w.change = func(r int, s *trace.Snapshot) *trace.Snapshot {
 		if r == 3 {
 			l := &s.Links[1]
-			l.Class, l.Stalled, l.Stalls, l.Connections, l.Altered, l.Sent = "tls", 1500*time.Millisecond, 2, 2, 1, 7
+			l.Class, l.Stalled, l.Stalls, l.Connections, l.Lost, l.Sent = "tls", 1500*time.Millisecond, 2, 2, 1, 7
 		}
 		return s
 	}
 	v := m.Add(w.answer(), w.now)
-	if want := (Link{From: 3, To: 2, Class: "tls", Rate: -1, Sent: 7, Notes: "stalls for 1.5 s, 2 stalls, 1 reconnection, 1 altered frame"}); len(v.Links) != 1 || v.Links[0] != want {
+	if want := (Link{From: 3, To: 2, Class: "tls", Rate: -1, Sent: 7, Notes: "stalls for 1.5 s, 2 stalls, 1 reconnection, 1 lost packet"}); len(v.Links) != 1 || v.Links[0] != want {
 		t.Errorf("the links are %+v, want %+v", v.Links, want)
 	}
 	if want := (Class{Name: "tls", Links: 1, Stalled: 1}); !slices.Contains(v.Classes, want) {

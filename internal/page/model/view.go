@@ -116,7 +116,7 @@ type Link struct {
 	Class    string // "tcp", "tcp over 2 relays"
 	Rate     float64
 	Sent     uint64
-	Notes    string // "12 frames were dropped as altered"
+	Notes    string // "12 lost packets"
 }
 
 // A Change is one change of the members of the world.
