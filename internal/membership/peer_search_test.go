@@ -24,7 +24,7 @@ type pairSetting struct {
 	faults     uint8
 	wasNeeded  bool
 	mayRejoin  bool // the path comes back after a cut
-	viewChange bool // the seed may make a view without a node that is reported as lost, or has left
+	viewChange bool // the seed may make a view without a node that is reported as lost, or has left, or with a neighbor that joins
 }
 
 type life uint8
@@ -47,6 +47,7 @@ type pairNode struct {
 	told    bool      // another node has told it that the peer has left, or will
 	awaits  bool      // AwaitProposal or AwaitGoodbye
 	adopted bool      // the next view, without the peer
+	entered bool      // the peer, in a view of this node
 	done    PeerEffects
 	fails   uint8 // times that the program hears of a failure
 }
@@ -300,6 +301,14 @@ func (w *pairWorld) move(from pairState, at int) (moved bool) {
 			w.apply(s, at, AdoptedOut, 0)
 		})
 	}
+	if w.viewChange && w.joins && w.neighbors && at == 0 && !n.entered && !n.adopted { // The seed may not know that the peer has left.
+		step(func(s *pairState) {
+			s.nodes[at].entered = true
+			s.nodes[at].done &^= ReportLost | ReportLeft
+			w.apply(s, at, AdoptedIn, 0)
+			s.nodes[at].dials = !s.connected && !s.nodes[at].over // It is watched.
+		})
+	}
 	return moved
 }
 
@@ -347,6 +356,8 @@ func (w *pairWorld) check(s pairState) {
 			w.failf(s, "node %d keeps its link to a peer that has left", at)
 		case other.life == hasDied && n.over && w.neighbors && n.life == lives && n.State.IsMember() && n.done&(ReportLost|ReportLeft) == 0:
 			w.failf(s, "the seed does not learn from node %d that the peer has died", at)
+		case other.life == hasLeft && n.entered && n.over && n.State.IsMember() && n.done&(ReportLost|ReportLeft) == 0:
+			w.failf(s, "the seed does not learn from node %d that a peer of the view has left", at)
 		case isBothThere && n.over && !other.over && !w.joins && n.State != PeerRemoved:
 			w.failf(s, "node %d has ended its link, and its peer has not", at)
 		case isBothThere && !n.over && n.Conn.IsBroken() && !s.connected && n.State.IsMember() && !w.joins && w.neighbors:
@@ -361,7 +372,7 @@ func (w *pairWorld) check(s pairState) {
 		if n.done.Has(EndOperations) && n.done.Has(ReportLeft) && n.Departure != Stopped && n.Conn != OverRelays {
 			w.failf(s, "node %d has the goodbye of the peer, and takes it for a relay", at)
 		}
-		if w.joins && at == 0 && (n.fails > 0 || n.done.Has(EndComms)) {
+		if w.joins && at == 0 && !n.entered && (n.fails > 0 || n.done.Has(EndComms)) {
 			w.failf(s, "node %d takes the end of a peer in no view for a failure", at)
 		}
 	}
@@ -467,6 +478,11 @@ func TestPeerMutants(t *testing.T) {
 		"a departure is forgotten": after(func(before Peer, e PeerEvent, _ PeerFacts, p *Peer, _ *PeerEffects) {
 			if e == AdoptedOut {
 				p.Departure = Stays
+			}
+		}),
+		"the seed does not learn that a node has left before it was in a view": after(func(before Peer, e PeerEvent, _ PeerFacts, _ *Peer, effects *PeerEffects) {
+			if e == AdoptedIn && before.State == PeerExpectedLeft {
+				*effects &^= ReportLeft
 			}
 		}),
 		"a break is forgotten": after(func(_ Peer, e PeerEvent, _ PeerFacts, p *Peer, effects *PeerEffects) {

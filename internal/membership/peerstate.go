@@ -116,7 +116,7 @@ type PeerEffects uint32
 const (
 	// ReportLost reports to the seed that this node has lost its link to the peer.
 	ReportLost PeerEffects = 1 << iota
-	// ReportLeft reports to the session that the peer has left, for a seed that has not
+	// ReportLeft reports to the seed that the peer has left, for a seed that has not
 	// received the peer's own report.
 	ReportLeft
 	// NotifyFailed logs a failure and passes it to the program.
@@ -216,8 +216,8 @@ func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 			return PeerFailed, ReportLost
 		}
 	case PeerExpectedLeft:
-		if e == AdoptedIn || e == AdoptedUnlinked {
-			return PeerLeft, 0
+		if e == AdoptedIn || e == AdoptedUnlinked { // The seed has not known.
+			return PeerLeft, ReportLeft
 		}
 	case PeerLinked, PeerSuspected, PeerDoubting:
 		return s.alive(e)

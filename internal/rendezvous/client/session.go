@@ -223,7 +223,8 @@ func (s *Session) Lost(peer membership.NodeID, cause error) {
 func (s *Session) lostLink(number uint64, peer membership.NodeID, kind wire.Loss, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isObsoleteLocked(number) {
+	// A joining node says goodbye when it gives up its links for another invitation.
+	if _, in := s.view.Rank(peer); !s.isObsoleteLocked(number) && (in || kind != wire.LossLeft) {
 		s.reportLocked(wire.JoinUnreachable{Epoch: s.view.Epoch, Peer: peer, Kind: kind, Text: text})
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +114,20 @@ func TestExpectedIsComplete(t *testing.T) {
 	s.setExpected(wire.JoinExpect{Complete: true})
 	if g[two.ID] || len(s.expected) > 0 {
 		t.Errorf("it expects %v, want none", g)
+	}
+}
+
+// TestGoodbyeOfMember: a Session reports the goodbye of a node of the view. A joining node says goodbye when it gives up its links for another
+// invitation, and lives on.
+func TestGoodbyeOfMember(t *testing.T) {
+	member, joining := membership.NodeID{2}, membership.NodeID{3}
+	s := newSession(nowhere{}, Request{})
+	s.view = membership.View{Epoch: 1, Nodes: []membership.Node{{ID: membership.NodeID{1}}, {ID: member}}}
+	s.LinksOf(0).Left(joining)
+	s.LinksOf(0).Left(member)
+	want := []wire.JoinMessage{wire.JoinUnreachable{Epoch: 1, Peer: member, Kind: wire.LossLeft, Text: "it has left"}}
+	if !slices.Equal(s.reports, want) || s.out.Len() != 1 {
+		t.Errorf("it reports %v, and posts %d messages, want %v", s.reports, s.out.Len(), want)
 	}
 }
 
