@@ -88,7 +88,7 @@ type Endpoint struct {
 	neighbors map[membership.NodeID]*neighbor
 	alone     chan struct{}               // closed as long as there is no neighbor
 	written   wake.Signal                 // frames have been written, or a neighbor has gone
-	waiters   int                         // goroutines that wait for it
+	awaited   bool                        // a goroutine waits for it
 	salts     map[membership.NodeID]uint8 // for the next dial, if another one than 0
 	dials     map[*dial]bool
 	lost      map[membership.NodeID]forward.Outcome // of the last packet to a node, if it was dropped here
@@ -269,10 +269,7 @@ func (e *Endpoint) isolated() <-chan struct{} {
 
 // Flush waits until this node has written its packets, such as those that end conns, there is no neighbor, or ctx ends.
 func (e *Endpoint) Flush(ctx context.Context) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for e.hasUnwrittenLocked() && e.awaitWritten(ctx.Done()) {
-	}
+	e.awaitWritten(ctx.Done(), e.hasUnwrittenLocked)
 }
 
 // hasUnwrittenLocked reports whether frames of this node wait for neighbors, or any are being written.
@@ -285,26 +282,28 @@ func (e *Endpoint) hasUnwrittenLocked() bool {
 	return e.node.Waiting() > 0
 }
 
-// awaitWritten waits until frames have been written, or a neighbor has gone. It returns false if the end comes first. The caller has locked mu, which is unlocked meanwhile.
-func (e *Endpoint) awaitWritten(end <-chan struct{}) bool {
-	written := e.written.Next()
-	e.waiters++
-	e.mu.Unlock()
-	defer func() {
+// awaitWritten waits until frames have been written such that a condition does not hold any more, or until the end.
+func (e *Endpoint) awaitWritten(end <-chan struct{}, whileLocked func() bool) {
+	for {
 		e.mu.Lock()
-		e.waiters--
-	}()
-	select {
-	case <-written:
-		return true
-	case <-end:
-		return false
+		written, waits := e.written.Next(), whileLocked()
+		e.awaited = e.awaited || waits
+		e.mu.Unlock()
+		if !waits {
+			return
+		}
+		select {
+		case <-written:
+		case <-end:
+			return
+		}
 	}
 }
 
 // wroteLocked wakes those that wait until frames have been written.
 func (e *Endpoint) wroteLocked() {
-	if e.waiters > 0 {
+	if e.awaited {
+		e.awaited = false
 		e.written.Send()
 	}
 }
@@ -360,13 +359,14 @@ func (e *Endpoint) Close() error {
 // sendPacket sends a packet of this node, and waits while many wait for the same neighbor, but not long: a connection has a goroutine that sends.
 func (e *Endpoint) sendPacket(f forward.Frame, packet []byte) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	to, isQueued := e.sendLocked(f, packet)
-	if isQueued && e.node.Waits(to) >= roomMin {
+	mustWait := func() bool { return isQueued && e.node.Waits(to) >= roomMin }
+	isFull := mustWait()
+	e.mu.Unlock()
+	if isFull {
 		limited, cancel := context.WithTimeout(context.Background(), roomTime)
 		defer cancel()
-		for e.node.Waits(to) >= roomMin && e.awaitWritten(limited.Done()) {
-		}
+		e.awaitWritten(limited.Done(), mustWait)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 // Version is the version of the protocol. Both sides of a connection must have the same.
-const Version = 13
+const Version = 14
 
 // Limits of single fields, in bytes, for encoders and decoders.
 const (

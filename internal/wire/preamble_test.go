@@ -13,15 +13,15 @@ func TestPreamble(t *testing.T) {
 		p      Preamble
 		golden string
 	}{
-		{Preamble{Lane: Control}, "6e657861720d 00 00 00 00"},
-		{Preamble{Lane: Control, Flags: PreambleApart}, "6e657861720d 00 01 00 00"},
-		{Preamble{Lane: Data}, "6e657861720d 01 00 00 00"},
-		{Preamble{Lane: Bulk}, "6e657861720d 02 00 00 00"},
-		{Preamble{Lane: Control, Flags: PreambleResumes}, "6e657861720d 00 02 00 00"},
-		{Preamble{Lane: Control, Flags: PreambleApart | PreambleResumes}, "6e657861720d 00 03 00 00"},
-		{Preamble{Lane: Relay}, "6e657861720d 03 00 00 00"},
-		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e657861720d 02 00 03 06"},
-		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e657861720d 02 00 07 07"},
+		{Preamble{Lane: Control}, "6e657861720e 00 00 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleApart}, "6e657861720e 00 01 00 00"},
+		{Preamble{Lane: Data}, "6e657861720e 01 00 00 00"},
+		{Preamble{Lane: Bulk}, "6e657861720e 02 00 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleResumes}, "6e657861720e 00 02 00 00"},
+		{Preamble{Lane: Control, Flags: PreambleApart | PreambleResumes}, "6e657861720e 00 03 00 00"},
+		{Preamble{Lane: Relay}, "6e657861720e 03 00 00 00"},
+		{Preamble{Lane: Bulk, Index: 3, Others: 6}, "6e657861720e 02 00 03 06"},
+		{Preamble{Lane: Bulk, Index: 7, Others: BulkPipesMax - 1}, "6e657861720e 02 00 07 07"},
 	} {
 		want := unhex(t, test.golden)
 		lanes[test.p.Lane] = true
@@ -51,16 +51,16 @@ func TestPreambleRefused(t *testing.T) {
 	for b, want := range map[string]string{
 		"GET / HTTP":                `"GET / "`,
 		"nexar\x02\x00\x00\x00\x00": `"nexar\x02"`,
-		"nexar\x0d\x04\x00\x00\x00": "unknown lane 4",
-		"nexar\x0d\x03\x01\x00\x00": "relay lane has fields of another lane",
-		"nexar\x0d\x00\x04\x00\x00": "unknown flags 0x4",
-		"nexar\x0d\x01\x02\x00\x00": "data lane has fields of another lane",
-		"nexar\x0d\x01\x01\x00\x00": "data lane has fields of another lane",
-		"nexar\x0d\x02\x01\x00\x00": "bulk lane has fields of another lane",
-		"nexar\x0d\x00\x00\x01\x00": "control lane has fields of another lane",
-		"nexar\x0d\x01\x00\x00\x01": "data lane has fields of another lane",
-		"nexar\x0d\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
-		"nexar\x0d\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
+		"nexar\x0e\x04\x00\x00\x00": "unknown lane 4",
+		"nexar\x0e\x03\x01\x00\x00": "relay lane has fields of another lane",
+		"nexar\x0e\x00\x04\x00\x00": "unknown flags 0x4",
+		"nexar\x0e\x01\x02\x00\x00": "data lane has fields of another lane",
+		"nexar\x0e\x01\x01\x00\x00": "data lane has fields of another lane",
+		"nexar\x0e\x02\x01\x00\x00": "bulk lane has fields of another lane",
+		"nexar\x0e\x00\x00\x01\x00": "control lane has fields of another lane",
+		"nexar\x0e\x01\x00\x00\x01": "data lane has fields of another lane",
+		"nexar\x0e\x02\x00\x01\x00": "pipe 1 of a bulk lane of 1 pipes",
+		"nexar\x0e\x02\x00\x00\x08": "pipe 0 of a bulk lane of 9 pipes",
 	} {
 		if p, err := ParsePreamble([]byte(b)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is read as %v, error %v, want one with %s", b, p, err, want)
