@@ -80,6 +80,9 @@ func (p *packets) deliver(payload []byte, from *address) {
 	for len(p.frames) >= framesMax && !p.closed {
 		p.taken.Wait()
 	}
+	if p.closed {
+		return
+	}
 	p.frames = append(p.frames, delivered{payload, payload, from})
 	p.arrived.Signal()
 }

@@ -277,6 +277,12 @@ func (e *Endpoint) adopt(qc *quicgo.Conn, t *Transport, peer string, dialed bool
 	e.conns[c] = struct{}{}
 	c.group().Add(1)
 	e.mu.Unlock()
+	if t != nil {
+		select {
+		case t.adopted <- struct{}{}:
+		default:
+		}
+	}
 
 	if c.keys != nil {
 		e.watch.add(c)

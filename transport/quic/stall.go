@@ -41,7 +41,7 @@ func (k *stallClock) observe(s quicgo.ConnectionStats, now time.Time) time.Durat
 	return now.Sub(k.asked)
 }
 
-// monitor looks for stalled connections of a Transport until that is closed.
+// monitor looks for stalled connections of a Transport until that is closed. It rests while there are none.
 func (t *Transport) monitor() {
 	tick := time.NewTicker(stallInterval)
 	defer tick.Stop()
@@ -51,12 +51,23 @@ func (t *Transport) monitor() {
 			return
 		case <-tick.C:
 		}
-		now := time.Now()
-		hasPaused := now.Sub(last) >= stallMin // This process did not run.
-		last = now
 		t.end.mu.Lock()
 		conns := slices.Collect(maps.Keys(t.end.conns))
 		t.end.mu.Unlock()
+		if len(conns) == 0 {
+			tick.Stop()
+			select {
+			case <-t.ctx.Done():
+				return
+			case <-t.adopted:
+			}
+			tick.Reset(stallInterval)
+			last = time.Now()
+			continue
+		}
+		now := time.Now()
+		hasPaused := now.Sub(last) >= stallMin // This process did not run.
+		last = now
 		for _, c := range conns {
 			if c.owner != t || c.peer == "" || c.keys == nil && t.end.network == nil {
 				continue

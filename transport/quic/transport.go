@@ -48,6 +48,7 @@ type Transport struct {
 	tasks   sync.WaitGroup // goroutines of its connections
 	closing bool           // guarded by end.mu
 	shut    sync.Once
+	adopted chan struct{} // has a value after a new connection; wakes monitor
 
 	acceptors atomic.Int64 // goroutines that wait for a connection of ln
 }
@@ -61,6 +62,7 @@ func (e *Endpoint) Transport(creds Credentials) (*Transport, error) {
 		end:     e,
 		creds:   creds,
 		backlog: make(chan *Conn, backlogMax),
+		adopted: make(chan struct{}, 1),
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	conf := e.quicConfig(eyeballs.AddrPort(e.packets.LocalAddr()))
