@@ -88,6 +88,7 @@ type Stats struct {
 type Node struct {
 	cfg       Config
 	neighbors map[membership.NodeID]*neighbor
+	held      map[membership.NodeID]int // memory of the frames of a neighbor that wait, also of one that has gone
 	stats     Stats
 	hops      []membership.NodeID
 	buffers   sync.Pool // *[PayloadMax]byte
@@ -98,13 +99,13 @@ func New(cfg Config) (*Node, error) {
 	if cfg.HopLimit < 1 || cfg.HopLimit > HopLimitMax {
 		return nil, fmt.Errorf("relay: hop limit %d: must be 1 to %d", cfg.HopLimit, HopLimitMax)
 	}
-	n := &Node{cfg: cfg, neighbors: make(map[membership.NodeID]*neighbor)}
+	n := &Node{cfg: cfg, neighbors: make(map[membership.NodeID]*neighbor), held: make(map[membership.NodeID]int)}
 	n.buffers.New = func() any { return new([PayloadMax]byte) }
 	return n, nil
 }
 
-// shortPayload is the length up to which a payload has memory of its own.
-const shortPayload = 2 << 10
+// shortPayload is the length up to which a payload has memory of its own. A longer one occupies PayloadMax.
+const shortPayload = PayloadMax / 2
 
 // Payload returns memory for a payload. It may be called concurrently.
 func (n *Node) Payload(size int) []byte {
@@ -124,7 +125,7 @@ func (n *Node) Free(payload []byte) {
 // NeighborUp adds a neighbor, or replaces its link.
 func (n *Node) NeighborUp(id membership.NodeID) {
 	n.NeighborDown(id)
-	n.neighbors[id] = newNeighbor(id)
+	n.neighbors[id] = &neighbor{id: id, flows: make(map[flowID]*flow)}
 }
 
 // NeighborDown removes a neighbor. The frames that wait for it are lost.
@@ -133,11 +134,14 @@ func (n *Node) NeighborDown(id membership.NodeID) {
 	if v == nil {
 		return
 	}
-	for q := v.dequeue(); q != nil; q = v.dequeue() {
+	for _, q, ok := n.dequeue(v); ok; _, q, ok = n.dequeue(v) {
 		n.drop(q.frame)
 	}
 	delete(n.neighbors, id)
 }
+
+// own names the flow of the frames of this node.
+func (n *Node) own() flowID { return flowID{n.cfg.Self, n.cfg.Self} }
 
 // Send sends a frame of this node: with a packet, which the node copies, or, if that is nil, with the payload of f, which the caller does not
 // change. wake is the neighbor to which Next can write, if the outcome is Queued.
@@ -146,26 +150,26 @@ func (n *Node) Send(now time.Time, f Frame, packet []byte) (o Outcome, wake memb
 	f.Hops = 0
 	v := n.choose(&f, nil)
 	if packet != nil {
-		if v != nil && v.waiting(f.Source) < QueueMax && n.extend(v, &f, packet) {
+		if v != nil && v.waiting(n.own()) < QueueMax && n.extend(v, &f, packet) {
 			return Queued, v.id
 		}
 		f.Payload = AppendPacket(make([]byte, 0, packetHeader+len(packet)), packet)
 	}
-	return n.enqueue(now, f, nil, v)
+	return n.enqueue(now, f, n.own(), v)
 }
 
-// Waits returns the number of bytes of this node that wait for a neighbor.
+// Waits returns the memory of the frames of this node that wait for a neighbor.
 func (n *Node) Waits(id membership.NodeID) int {
 	if v := n.neighbors[id]; v != nil {
-		return v.waiting(n.cfg.Self)
+		return v.waiting(n.own())
 	}
 	return 0
 }
 
-// Waiting returns the number of bytes of this node that wait for neighbors.
+// Waiting returns the memory of the frames of this node that wait for neighbors.
 func (n *Node) Waiting() (bytes int) {
 	for _, v := range n.neighbors {
-		bytes += v.waiting(n.cfg.Self)
+		bytes += v.waiting(n.own())
 	}
 	return bytes
 }
@@ -184,21 +188,24 @@ func (n *Node) Receive(now time.Time, from membership.NodeID, f Frame) (o Outcom
 		n.stats.Delivered++
 		return Delivered, wake, nil
 	}
-	o, wake = n.enqueue(now, f, v, n.choose(&f, v))
+	o, wake = n.enqueue(now, f, flowID{from, f.Source}, n.choose(&f, v))
 	return o, wake, nil
 }
 
 // enqueue queues a frame for a neighbor, or drops it. v is nil without a route.
-func (n *Node) enqueue(now time.Time, f Frame, from, v *neighbor) (o Outcome, wake membership.NodeID) {
+func (n *Node) enqueue(now time.Time, f Frame, id flowID, v *neighbor) (o Outcome, wake membership.NodeID) {
 	switch {
 	case int(f.Hops) >= n.cfg.HopLimit:
 		o = HopLimit
 	case v == nil:
 		o = NoRoute
-	case v.waiting(f.Source)+f.charge() > QueueMax, from != nil && from.held+f.charge() > HeldMax:
+	case v.waiting(id)+f.memory() > QueueMax, id.from != n.cfg.Self && n.held[id.from]+f.memory() > HeldMax:
 		o = Full
 	default:
-		v.enqueue(&queued{frame: f, from: from, since: now})
+		v.enqueue(id, queued{frame: f, since: now})
+		if id.from != n.cfg.Self {
+			n.held[id.from] += f.memory()
+		}
 		return Queued, v.id
 	}
 	n.drop(f)
@@ -224,18 +231,29 @@ func (n *Node) choose(f *Frame, from *neighbor) (best *neighbor) {
 	return best
 }
 
+// dequeue returns the next frame for a neighbor, and counts it as one that no longer waits.
+func (n *Node) dequeue(v *neighbor) (id flowID, q queued, ok bool) {
+	id, q, ok = v.dequeue()
+	if ok && id.from != n.cfg.Self {
+		if n.held[id.from] -= q.frame.memory(); n.held[id.from] == 0 {
+			delete(n.held, id.from)
+		}
+	}
+	return id, q, ok
+}
+
 // Next returns the next frame for a neighbor, whose payload the caller frees. ok is false if there is none.
 func (n *Node) Next(now time.Time, to membership.NodeID) (f Frame, ok bool) {
 	v := n.neighbors[to]
 	if v == nil {
 		return f, false
 	}
-	for q := v.dequeue(); q != nil; q = v.dequeue() {
+	for id, q, ok := n.dequeue(v); ok; id, q, ok = n.dequeue(v) {
 		if now.Sub(q.since) > AgeMax {
 			n.drop(q.frame)
 			continue
 		}
-		if q.from != nil {
+		if id.from != n.cfg.Self {
 			n.stats.Forwarded++
 		}
 		q.frame.Hops++
@@ -244,7 +262,7 @@ func (n *Node) Next(now time.Time, to membership.NodeID) (f Frame, ok bool) {
 	return f, false
 }
 
-// Held returns the number of bytes in the queues of this node.
+// Held returns the memory of the queues of this node.
 func (n *Node) Held() (bytes int) {
 	for _, v := range n.neighbors {
 		for _, fl := range v.flows {

@@ -25,8 +25,8 @@ const (
 	PayloadMax = 16 << 10
 	// HopLimitMax is the largest hop limit.
 	HopLimitMax = 64
-	// frameCharge is what a frame in memory costs in addition to its bytes, so that the number of frames in a queue is bounded as well.
-	frameCharge = 128
+	// frameMemory is what a frame that waits occupies beside its payload, as the only one of its source.
+	frameMemory = 320
 	// packetHeader is the length of the length of a packet in bytes.
 	packetHeader = 2
 )
@@ -49,8 +49,11 @@ func (f *Frame) takesDetour() bool { return f.Hops < 4 && f.Salt>>(2*f.Hops)&1 =
 // ReplySalt returns the salt of the frames of the opposite direction: a dialer chooses the detours of both, independently.
 func ReplySalt(salt uint8) uint8 { return salt&0x55<<1 | salt&0xaa>>1 }
 
-// charge returns the bytes that the frame counts in a queue.
-func (f *Frame) charge() int { return HeaderSize + len(f.Payload) + frameCharge }
+// length returns the number of bytes of the frame on a link.
+func (f *Frame) length() int { return HeaderSize + len(f.Payload) }
+
+// memory returns the number of bytes that the frame occupies while it waits.
+func (f *Frame) memory() int { return frameMemory + cap(f.Payload) }
 
 // AppendHeader appends the header of the frame to b. The payload follows it on the link.
 func (f *Frame) AppendHeader(b []byte) []byte {

@@ -1,4 +1,4 @@
-// Package relaytest has graphs of nodes for tests of relays.
+// Package relaytest has graphs of nodes, and a simulated [Network], for tests of relays.
 package relaytest
 
 import (
