@@ -392,7 +392,7 @@ func TestCloseApart(t *testing.T) {
 		var closing sync.WaitGroup
 		closing.Go(func() { a.Close(within(t, time.Minute)) })
 		closing.Go(func() { time.Sleep(time.Millisecond); b.Close(within(t, time.Minute)) })
-		if d := took(closing.Wait); d > 41*time.Millisecond {
+		if d := took(closing.Wait).Truncate(time.Millisecond); d > 41*time.Millisecond {
 			t.Errorf("it took %v, with a delay of 20 ms in each direction", d)
 		}
 	})

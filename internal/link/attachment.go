@@ -99,6 +99,7 @@ func (a *attachment) startLocked(o openedLanes, first []byte) {
 		a.paths = append(a.paths, at)
 	}
 	l.attached.Store(a)
+	l.exchange().connected.Store(true)
 	l.exchange().control.open(a.first, o.control, first)
 	if o.rest != nil {
 		a.open(at, o.rest)
@@ -180,7 +181,7 @@ func (a *attachment) detach() bool {
 		return false
 	}
 	l.settled.happen()
-	l.settled, l.broke = event{}, err
+	l.settled = event{}
 	x.session.End()
 	l.purpose.Store(uint32(NoPurpose))
 	l.common.detached(l, memory, purpose, err) // before another goroutine can need the next connection

@@ -11,7 +11,8 @@ import (
 )
 
 // Close waits until all transfers are delivered, says goodbye, and closes the connection when the peer has read
-// everything, has said goodbye as well, or ctx ends. The Handler is not notified. After Close
+// everything, or ctx ends. A peer that has said goodbye as well reads the answer to that meanwhile, and would take the end of the connection for a break
+// without it; Close waits for deadline.Linger then at most. The Handler is not notified. After Close
 // has returned there are no calls of the Handler. If frames wait on a pending link, or it is about to
 // get a connection, Close waits for that as well, and if the connection breaks, for the next one. It returns false if ctx has ended before the
 // peer has read everything or has ended itself.
@@ -28,25 +29,22 @@ func (l *Link) Close(ctx context.Context) (delivered bool) {
 		}
 		select {
 		case <-l.exchange().bulk.drain():
-			if !isSaid {
-				isSaid = true
-				l.sayBye()
-			}
-		case <-a.left:
-			return true
+		case <-a.left: // The peer needs no transfer any more.
 		case <-a.ended:
 			continue
 		case <-ctx.Done():
 			return false
 		}
+		if !isSaid {
+			isSaid = true
+			l.sayBye()
+		}
 		select {
 		case <-a.byeRead:
 			return true
-		case <-a.left:
-			return true
 		case <-a.ended:
 		case <-ctx.Done():
-			return false
+			return isClosed(a.left)
 		}
 	}
 	return l.IsOver() || !l.IsPending() || !l.IsNeeded()

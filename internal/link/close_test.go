@@ -198,8 +198,8 @@ func TestLeftThoughTheConnectionStays(t *testing.T) {
 	})
 }
 
-// TestCloseAfterGoodbye: Close after the goodbye of the peer does not wait for its answer, which may
-// be lost.
+// TestCloseAfterGoodbye: Close after the goodbye of the peer waits for the answer of the peer, which may be lost, for
+// deadline.Linger after that goodbye at most.
 func TestCloseAfterGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ha, hb := newHandler(), newHandler()
@@ -209,8 +209,8 @@ func TestCloseAfterGoodbye(t *testing.T) {
 		go func() { defer close(closed); a.Close(within(t, 5*time.Second)) }()
 		time.Sleep(30 * time.Millisecond)
 		network.Partition("a")
-		if d := took(func() { b.Close(within(t, 5*time.Second)) }); d > 0 {
-			t.Errorf("Close took %v", d)
+		if d := took(func() { b.Close(within(t, 5*time.Second)) }); d != deadline.Linger-10*time.Millisecond {
+			t.Errorf("Close took %v, want %v after the goodbye, which was read 10 ms ago", d, deadline.Linger)
 		}
 		<-closed
 		ha.quiet(t)

@@ -55,9 +55,10 @@ type exchange struct {
 	stall  stall
 	tended tended
 
-	confirms confirms
-	leaving  atomic.Bool              // our goodbye was sent
-	goodbye  atomic.Pointer[wire.Bye] // of the peer; nil before
+	confirms  confirms
+	connected atomic.Bool              // the link has, or had, a connection
+	leaving   atomic.Bool              // our goodbye was sent
+	goodbye   atomic.Pointer[wire.Bye] // of the peer; nil before
 
 	// Link.ending guards the fields below; see wire.Resume.
 	binding transport.Conn // of the attachment that is being made

@@ -179,7 +179,6 @@ type Link struct {
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see attachment.begin.
 	answering chan struct{}
 	failure   error // the reason of the end
-	broke     error // why the last attachment of a pending link has ended; nil if it was closed
 	settled   event // the data lane of this node has its pipe, or the attachment has ended
 	over      event // the link ends
 	ended     event // the Handler was notified

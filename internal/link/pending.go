@@ -38,10 +38,11 @@ func (l *Link) IsPending() bool { return l.attached.Load() == nil }
 // IsUsed reports whether the link has, or had, a connection, or frames that need one. Other links are small.
 func (l *Link) IsUsed() bool { return l.exchanged.Load() != nil }
 
-// IsNeeded reports whether a pending link needs a connection because frames or transfers wait.
+// IsNeeded reports whether a pending link needs a connection: frames or transfers wait, or [Link.Need] was called since the last one ended.
+// The peer may have frames then of which it does not know that they have arrived.
 func (l *Link) IsNeeded() bool {
 	x := l.exchanged.Load()
-	return x != nil && (x.data.needs() != NoPurpose || x.control.needs() != NoPurpose || !x.bulk.isIdle())
+	return x != nil && (x.connected.Load() && l.Purpose() != NoPurpose || x.data.needs() != NoPurpose || x.control.needs() != NoPurpose || !x.bulk.isIdle())
 }
 
 // Need calls the function of [NewCommon], unless it was called before or the link has a

