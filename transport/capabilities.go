@@ -45,6 +45,7 @@ type Capabilities struct {
 	LazyWriter      LazyWriter
 	VectorWriter    VectorWriter
 	Prioritizer     Prioritizer
+	QueueLimiter    QueueLimiter
 
 	// Features of a Receiver.
 	Poller     Poller
@@ -141,6 +142,13 @@ type VectorWriter interface {
 type Prioritizer interface {
 	// Prioritize schedules this pipe before all pipes that are not prioritized.
 	Prioritize()
+}
+
+// A QueueLimiter is a Sender whose bytes wait in the system after Write has returned, before they are sent.
+type QueueLimiter interface {
+	// LimitQueue makes Write block while more than about n bytes wait there. The caller decides late what is sent next, at the cost of more
+	// wakeups. It is called before the first Write.
+	LimitQueue(n int)
 }
 
 // A Poller is a Receiver that a waiting goroutine can poll for data. To wake a goroutine that

@@ -33,6 +33,9 @@ func (e *Endpoint) Attach(id membership.NodeID, sender transport.Sender, receive
 		return fmt.Errorf("relay: node %v cannot be its own neighbor", id)
 	}
 	v := &neighbor{id: id, sender: sender, receiver: receiver, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	if q := transport.CapabilitiesOf(sender).QueueLimiter; q != nil {
+		q.LimitQueue(unsentMax)
+	}
 	e.mu.Lock()
 	before := e.neighbors[id]
 	e.mu.Unlock()
@@ -86,6 +89,9 @@ func (v *neighbor) wakeUp() {
 	default:
 	}
 }
+
+// unsentMax is the number of bytes that wait in the system for a neighbor, beyond those on the way: frames wait in their queues, which are fair.
+const unsentMax = 64 << 10
 
 // writeSize is the number of bytes that writeTo writes together.
 const writeSize = 32 << 10

@@ -11,7 +11,12 @@ import (
 
 // addPartCapabilities adds the capabilities that need partial writes.
 func (s *sender) addPartCapabilities(can *transport.Capabilities) {
-	can.TryWriter, can.TryVectorWriter, can.PartWriter = s, s, s
+	can.TryWriter, can.TryVectorWriter, can.PartWriter, can.QueueLimiter = s, s, s, s
+}
+
+// LimitQueue implements [transport.QueueLimiter].
+func (s *sender) LimitQueue(n int) {
+	s.ps.raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, n) })
 }
 
 // A partWriter is the state of nonblocking vectored writes.
