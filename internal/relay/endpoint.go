@@ -30,8 +30,6 @@ import (
 const HopLimitMax = forward.HopLimitMax
 
 const (
-	// dialAttempts is the number of handshakes of one Dial: over both next hops of this node, and of the peer.
-	dialAttempts = 4
 	// handshakeTime is the maximum duration of the first handshake of a Dial. Each further one may
 	// take twice as long.
 	handshakeTime = 3 * time.Second
@@ -91,7 +89,6 @@ type Endpoint struct {
 	awaited   bool                        // a goroutine waits for it
 	salts     map[membership.NodeID]uint8 // for the next dial, if another one than 0
 	dials     map[*dial]bool
-	lost      map[membership.NodeID]forward.Outcome // of the last packet to a node, if it was dropped here
 	closed    bool
 }
 
@@ -99,6 +96,7 @@ type Endpoint struct {
 type dial struct {
 	peer   membership.NodeID
 	cancel context.CancelCauseFunc
+	lost   forward.Outcome // of the last packet to the peer that was dropped here
 }
 
 // New returns an endpoint without neighbors.
@@ -113,7 +111,6 @@ func New(cfg Config) (*Endpoint, error) {
 	e := &Endpoint{
 		cfg: cfg, node: node, alone: make(chan struct{}), done: make(chan struct{}), written: wake.NewSignal(),
 		neighbors: make(map[membership.NodeID]*neighbor), salts: make(map[membership.NodeID]uint8), dials: make(map[*dial]bool),
-		lost: make(map[membership.NodeID]forward.Outcome),
 	}
 	close(e.alone)
 	e.packets = newPackets(e)
@@ -169,24 +166,26 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn,
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	d := &dial{id, cancel}
+	d := &dial{peer: id, cancel: cancel}
 	e.mu.Lock()
 	e.dials[d] = true
 	salt := e.salts[id]
-	delete(e.lost, id)
 	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		delete(e.dials, d)
 	}()
-	for attempt := range uint8(dialAttempts) {
+	// Bit 0 is for the other next hop of this node, bit 1 for that of the peer. Most paths are the same in both directions.
+	for attempt, change := range [...]uint8{0, 3, 1, 2} {
 		limited, cancel := context.WithTimeout(ctx, handshakeTime<<attempt)
+		path := salt ^ change
 		var c transport.Conn
-		c, err = e.quic.Dial(limited, (&address{node: id, salt: salt ^ attempt}).text(), addr)
+		c, err = e.quic.Dial(limited, (&address{node: id, salt: path}).text(), addr)
 		cancel()
-		if err == nil || errors.Is(err, transport.ErrClosed) {
-			return c, err
+		if err == nil {
+			e.prefer(id, path)
+			return c, nil
 		}
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -196,8 +195,8 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn,
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.salts[id] = uint8(rand.Uint32())
-	if reason, isLost := e.lost[id]; isLost {
-		err = fmt.Errorf("%w: packets were lost here: %v", err, reason)
+	if d.lost != forward.Queued {
+		err = fmt.Errorf("%w: packets were lost here: %v", err, d.lost)
 	}
 	return nil, err
 }
@@ -250,7 +249,6 @@ func (e *Endpoint) Accept(ctx context.Context) (transport.Conn, error) {
 func (e *Endpoint) NodeGone(id membership.NodeID) {
 	e.mu.Lock()
 	delete(e.salts, id)
-	delete(e.lost, id)
 	for d := range e.dials {
 		if d.peer == id {
 			d.cancel(transport.ErrPeerGone)
@@ -377,6 +375,16 @@ func (e *Endpoint) send(f forward.Frame) {
 	e.sendLocked(f, nil)
 }
 
+// answer answers a question that a neighbor has delivered.
+func (e *Endpoint) answer(v *neighbor, f forward.Frame) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	reply := forward.Frame{Kind: forward.Answer, Salt: forward.ReplySalt(f.Salt), Source: e.cfg.Self, Destination: f.Source, Payload: f.Payload}
+	if o, to := e.node.Answer(time.Now(), v.id, reply); o == forward.Queued {
+		e.neighbors[to].wakeUp()
+	}
+}
+
 // sendLocked sends a frame of this node, and notes why it is lost.
 func (e *Endpoint) sendLocked(f forward.Frame, packet []byte) (to membership.NodeID, isQueued bool) {
 	o, to := e.node.Send(time.Now(), f, packet)
@@ -384,8 +392,10 @@ func (e *Endpoint) sendLocked(f forward.Frame, packet []byte) (to membership.Nod
 		e.neighbors[to].wakeUp()
 		return to, true
 	}
-	if len(e.dials) > 0 {
-		e.lost[f.Destination] = o
+	for d := range e.dials {
+		if d.peer == f.Destination {
+			d.lost = o
+		}
 	}
 	return to, false
 }
@@ -409,7 +419,7 @@ func (e *Endpoint) receive(v *neighbor, f forward.Frame) error {
 	case f.Kind == forward.Packets:
 		e.packets.deliver(f.Payload, &address{f.Source, forward.ReplySalt(f.Salt), v.id})
 	case f.Kind == forward.Question:
-		e.send(forward.Frame{Kind: forward.Answer, Salt: forward.ReplySalt(f.Salt), Source: e.cfg.Self, Destination: f.Source, Payload: f.Payload})
+		e.answer(v, f)
 	default:
 		e.packets.answer(f.Source, forward.ReplySalt(f.Salt), f.Payload)
 	}

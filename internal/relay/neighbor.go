@@ -12,7 +12,8 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// A Tamper is the action of a hostile relay; see [Config]. Goroutines call it concurrently, one for each neighbor.
+// A Tamper is the action of a hostile relay; see [Config]. Goroutines call it concurrently, one for each neighbor. The payload of f is valid
+// until the frames that it returns are written.
 type Tamper func(to membership.NodeID, f forward.Frame) []forward.Frame
 
 // A neighbor is the link to a neighbor: one pipe in each direction.
@@ -99,17 +100,19 @@ const writeSize = 32 << 10
 // writeTo writes frames until the link ends.
 func (e *Endpoint) writeTo(v *neighbor) error {
 	buf := make([]byte, 0, writeSize+forward.HeaderSize+forward.PayloadMax)
+	var frames []forward.Frame
 	for {
 		e.mu.Lock()
 		if e.neighbors[v.id] != v {
 			e.mu.Unlock()
 			return transport.ErrClosed
 		}
-		buf = e.nextLocked(v, buf[:0])
-		v.writing = len(buf) > 0
+		frames = e.nextLocked(v, frames[:0])
+		v.writing = len(frames) > 0
 		e.wroteLocked()
 		e.mu.Unlock()
-		if len(buf) > 0 {
+		if len(frames) > 0 {
+			buf = e.encode(v, frames, buf[:0])
 			if _, err := v.sender.Write(buf); err != nil {
 				return err
 			}
@@ -123,19 +126,28 @@ func (e *Endpoint) writeTo(v *neighbor) error {
 	}
 }
 
-// nextLocked appends the next frames for a neighbor to buf.
-func (e *Endpoint) nextLocked(v *neighbor, buf []byte) []byte {
+// nextLocked appends the next frames for a neighbor to frames.
+func (e *Endpoint) nextLocked(v *neighbor, frames []forward.Frame) []forward.Frame {
 	now := time.Now()
-	for len(buf) < writeSize {
+	for size := 0; size < writeSize; {
 		f, ok := e.node.Next(now, v.id)
 		if !ok {
 			break
 		}
-		frames := []forward.Frame{f}
+		size += forward.HeaderSize + len(f.Payload)
+		frames = append(frames, f)
+	}
+	return frames
+}
+
+// encode appends frames for a neighbor to buf, and frees their payloads.
+func (e *Endpoint) encode(v *neighbor, frames []forward.Frame, buf []byte) []byte {
+	for _, f := range frames {
+		written := []forward.Frame{f}
 		if e.cfg.Tamper != nil && f.Source != e.cfg.Self {
-			frames = e.cfg.Tamper(v.id, f)
+			written = e.cfg.Tamper(v.id, f)
 		}
-		for _, f := range frames {
+		for _, f := range written {
 			buf = append(f.AppendHeader(buf), f.Payload...)
 		}
 		e.node.Free(f.Payload)

@@ -182,7 +182,7 @@ func (p *packets) Answers(ctx context.Context, addr net.Addr) bool {
 	p.mu.Unlock()
 	for i := range uint8(pathsAsked) {
 		change := i + 1 // the other next hop of this node, of the peer, and of both
-		if change >= dialAttempts {
+		if change > 3 {
 			change = uint8(1 + rand.IntN(255))
 		}
 		p.endpoint.send(forward.Frame{

@@ -102,6 +102,7 @@ func handshakeError(err error) error {
 		ae      *quicgo.ApplicationError
 		idle    *quicgo.IdleTimeoutError
 		timeout *quicgo.HandshakeTimeoutError
+		version *quicgo.VersionNegotiationError
 	)
 	switch {
 	case errors.As(err, &te) && certificateAlert(te.ErrorCode):
@@ -121,6 +122,8 @@ func handshakeError(err error) error {
 		return closeReason(ae)
 	case errors.As(err, &idle), errors.As(err, &timeout):
 		return fmt.Errorf("%w: no answer", transport.ErrPeerGone)
+	case errors.As(err, &version): // It is net.ErrClosed, too, and whoever sees the packets of this side can forge the answer.
+		return errors.New(wire.Escape(version.Error()))
 	case errors.Is(err, quicgo.ErrTransportClosed), errors.Is(err, net.ErrClosed):
 		return transport.ErrClosed
 	}

@@ -34,3 +34,10 @@ func TestPeerReasonIsEscaped(t *testing.T) {
 		t.Errorf("error %v, want %v", err, transport.ErrPeerGone)
 	}
 }
+
+// A client may get a forged Version Negotiation packet: it does not say that this side has closed.
+func TestNoVersionIsNotClosed(t *testing.T) {
+	if err := dialError("host:1", &quicgo.VersionNegotiationError{Theirs: []quicgo.Version{9}}); errors.Is(err, transport.ErrClosed) {
+		t.Errorf("error %v wraps %v", err, transport.ErrClosed)
+	}
+}

@@ -134,7 +134,7 @@ func (n *Node) NeighborDown(id membership.NodeID) {
 	if v == nil {
 		return
 	}
-	for _, q, ok := n.dequeue(v); ok; _, q, ok = n.dequeue(v) {
+	for q, ok := n.dequeue(v); ok; q, ok = n.dequeue(v) {
 		n.drop(q.frame)
 	}
 	delete(n.neighbors, id)
@@ -156,6 +156,13 @@ func (n *Node) Send(now time.Time, f Frame, packet []byte) (o Outcome, wake memb
 		f.Payload = AppendPacket(make([]byte, 0, packetHeader+len(packet)), packet)
 	}
 	return n.enqueue(now, f, n.own(), v)
+}
+
+// Answer sends a frame of this node that a neighbor has asked for: it takes the room of that neighbor.
+func (n *Node) Answer(now time.Time, asker membership.NodeID, f Frame) (o Outcome, wake membership.NodeID) {
+	n.stats.Sent++
+	f.Hops = 0
+	return n.enqueue(now, f, flowID{asker, f.Source}, n.choose(&f, nil))
 }
 
 // Waits returns the memory of the frames of this node that wait for a neighbor.
@@ -232,14 +239,14 @@ func (n *Node) choose(f *Frame, from *neighbor) (best *neighbor) {
 }
 
 // dequeue returns the next frame for a neighbor, and counts it as one that no longer waits.
-func (n *Node) dequeue(v *neighbor) (id flowID, q queued, ok bool) {
-	id, q, ok = v.dequeue()
+func (n *Node) dequeue(v *neighbor) (q queued, ok bool) {
+	id, q, ok := v.dequeue()
 	if ok && id.from != n.cfg.Self {
 		if n.held[id.from] -= q.frame.memory(); n.held[id.from] == 0 {
 			delete(n.held, id.from)
 		}
 	}
-	return id, q, ok
+	return q, ok
 }
 
 // Next returns the next frame for a neighbor, whose payload the caller frees. ok is false if there is none.
@@ -248,12 +255,12 @@ func (n *Node) Next(now time.Time, to membership.NodeID) (f Frame, ok bool) {
 	if v == nil {
 		return f, false
 	}
-	for id, q, ok := n.dequeue(v); ok; id, q, ok = n.dequeue(v) {
+	for q, ok := n.dequeue(v); ok; q, ok = n.dequeue(v) {
 		if now.Sub(q.since) > AgeMax {
 			n.drop(q.frame)
 			continue
 		}
-		if id.from != n.cfg.Self {
+		if q.frame.Hops > 0 {
 			n.stats.Forwarded++
 		}
 		q.frame.Hops++
