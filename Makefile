@@ -65,7 +65,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts cut-worlds neighbor-worlds thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-install bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts cut-worlds neighbor-worlds thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -124,7 +124,10 @@ bench: ## run all benchmarks, or those that match BENCH=regexp
 bench-base: ## compare the speed of the working tree with that of the revision BASE=HEAD, in ROUNDS=10 rounds; VERSIONS="-settings shm:2" passes flags
 	cd bench && go run ./cmd/versions -base '$(BASE)' -rounds $(ROUNDS) $(VERSIONS)
 
-bench-peers: ## compare nexar with other systems (bench/README.md); PEERS="-quick" passes flags
+bench-install: ## install the peers that bench-peers compares with, below bench/.build/peers
+	bench/peers/install
+
+bench-peers: ## compare nexar with other systems and write docs/results.md (bench/README.md); PEERS="-rounds 2 -settings shm-2" passes flags
 	cd bench && go run ./cmd/peers $(PEERS)
 
 cover: ## print the test coverage of each package

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,10 +31,10 @@ type Programs struct {
 // buildTimeout limits the build of one program. That of the Rust crate takes minutes.
 const buildTimeout = 15 * time.Minute
 
-// Build builds the programs of all libraries that peers/install has installed, and calls say before each. Bench is the folder
-// of this module; programs are built in its subfolder .build. It returns an error only if nexar cannot be built or ctx ends;
-// other failures are in Programs.Missing.
-func Build(ctx context.Context, bench string, say func(step string)) (*Programs, error) {
+// Build builds the programs of the settings with the libraries that peers/install has installed, and calls say before each.
+// Bench is the folder of this module; programs are built in its subfolder .build. It returns an error only if nexar cannot be
+// built or ctx ends; other failures are in Programs.Missing.
+func Build(ctx context.Context, bench string, settings []Setting, say func(step string)) (*Programs, error) {
 	bench, err := filepath.Abs(bench)
 	if err != nil {
 		return nil, err
@@ -58,6 +59,11 @@ func Build(ctx context.Context, bench string, say func(step string)) (*Programs,
 		{progMPICH, func(ctx context.Context) error { return b.mpi(ctx, progMPICH) }},
 		{progGloo, b.gloo}, {progTorch, b.torch}, {progRust, b.rust},
 	} {
+		if !slices.ContainsFunc(settings, func(s Setting) bool {
+			return slices.ContainsFunc(s.Systems, func(s System) bool { return s.Program == library.name })
+		}) {
+			continue
+		}
 		say("building " + library.name)
 		if err := library.build(ctx); err != nil {
 			delete(b.programs.Path, library.name)
@@ -164,7 +170,7 @@ func (b *builder) torch(ctx context.Context) error {
 
 func (b *builder) rust(ctx context.Context) error {
 	target := filepath.Join(b.peers, "cargo")
-	if _, err := b.do(ctx, nil, "cargo", "build", "--quiet", "--release", "--locked", "--offline", "--manifest-path", "peers/rust/Cargo.toml", "--target-dir", target); err != nil {
+	if _, err := b.do(ctx, nil, "cargo", "build", "--quiet", "--release", "--offline", "--manifest-path", "peers/rust/Cargo.toml", "--target-dir", target); err != nil {
 		return err
 	}
 	b.programs.Path[progRust] = filepath.Join(target, "release", "rank-rust")

@@ -134,7 +134,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 // measure measures all settings and writes their raw files. A setting that cannot be measured is
 // noted and skipped.
 func (f *flags) measure(ctx context.Context, progress io.Writer) error {
-	programs, err := campaign.Build(ctx, f.bench, func(step string) {
+	programs, err := campaign.Build(ctx, f.bench, f.settings, func(step string) {
 		fmt.Fprintln(progress, step)
 	})
 	if err != nil {

@@ -25,10 +25,7 @@
 
 namespace {
 
-struct Point {
-  size_t bytes = 0;
-  int iters = 0, warm = 0;
-};
+constexpr int runsMax = 1 << 20;
 
 // value returns element i of the input of a rank. Sums over ranks are exact.
 float value(int rank, size_t i) { return 1 + float((i + 17 * size_t(rank)) % 251); }
@@ -48,7 +45,10 @@ double now() {
 struct Rank {
   std::shared_ptr<gloo::rendezvous::Context> context;
   int rank, ranks;
+  double budget, warm;
+  bool untouched;
   std::vector<float> src, dst;
+  std::vector<double> times;
 
   size_t block(size_t bytes) const { return std::max<size_t>(bytes / 4 / size_t(ranks), 1); }
   bool talks() const { return rank == 0 || rank == ranks - 1; }
@@ -166,7 +166,18 @@ size_t wrong(Rank& me, const std::string& op, size_t bytes, const Run& run) {
   return bad;
 }
 
-double once(Rank& me, const std::string& op, const Run& run) {
+// rewrite writes the input of an operation anew, so that no rank finds it in its own cache.
+void rewrite(Rank& me, const std::string& op, size_t bytes) {
+  if (op == "barrier" || (op == "broadcast" && me.rank != 0)) return;
+  bool inPlace = reducesInPlace(op) || op == "broadcast";
+  size_t n = bytes / 4, each = me.block(bytes);
+  if (op == "all_gather") n = each;
+  if (op == "all_to_all" || op == "reduce_scatter") n = each * size_t(me.ranks);
+  std::fill_n(inPlace ? me.dst.begin() : me.src.begin(), n, 1.f);
+}
+
+double once(Rank& me, const std::string& op, size_t bytes, const Run& run, bool untouched) {
+  if (!untouched) rewrite(me, op, bytes);
   me.barrier();
   double began = now();
   run();
@@ -183,27 +194,34 @@ int agreed(Rank& me, int n) {
   return n;
 }
 
-// measure measures one operation at one size and prints its line.
-void measure(Rank& me, const std::string& op, Point p, double budget) {
-  Run run = operations.at(op)(me, p.bytes);
-  size_t bad = wrong(me, op, p.bytes, run);
-  for (int i = 0; i < p.warm; i++) once(me, op, run);
-  std::vector<double> times;
+// repeat fills me.times with runs until the budget is spent.
+void repeat(Rank& me, const std::string& op, size_t bytes, const Run& run, bool untouched, double budget) {
+  me.times.clear();
   double began = now();
-  for (int iters = p.iters, done = 0, check = 3; done < iters;) {
-    times.push_back(once(me, op, run));
-    if (++done == check && done < iters) {  // Rank 0 computes how many fit into the budget.
-      double fit = budget / ((now() - began) / done);
-      iters = agreed(me, fit < iters ? std::max(done, int(fit)) : iters);
-      check *= 2;
-    }
+  for (int next = 3; next > 0;) {
+    double start = now();
+    for (int i = 0; i < next; i++) me.times.push_back(once(me, op, bytes, run, untouched));
+    double fit = (budget - (now() - began)) / ((now() - start) / next);
+    int done = int(me.times.size());
+    next = agreed(me, int(std::max(0., std::min({fit, 2. * done, double(runsMax - done)}))));  // Rank 0 decides.
   }
-  std::sort(times.begin(), times.end());
-  size_t n = times.size();
-  double median = (times[(n - 1) / 2] + times[n / 2]) / 2;
-  printf("{\"op\":\"%s\",\"bytes\":%zu,\"ranks\":%d,\"rank\":%d,\"iters\":%zu,\"median_us\":%.3f,\"wrong\":%zu}\n",
-         op.c_str(), p.bytes, me.ranks, me.rank, n, median * 1e6, bad);
-  fflush(stdout);
+}
+
+// measure measures one operation at one size and prints its lines.
+void measure(Rank& me, const std::string& op, size_t bytes) {
+  Run run = operations.at(op)(me, bytes);
+  size_t bad = wrong(me, op, bytes, run);
+  for (bool untouched : {false, true}) {
+    if (untouched && (!me.untouched || bytes == 0)) continue;
+    if (me.warm > 0) repeat(me, op, bytes, run, untouched, me.warm);
+    repeat(me, op, bytes, run, untouched, me.budget);
+    std::sort(me.times.begin(), me.times.end());
+    size_t n = me.times.size();
+    double median = (me.times[(n - 1) / 2] + me.times[n / 2]) / 2;
+    printf("{\"op\":\"%s\",\"bytes\":%zu,\"untouched\":%s,\"ranks\":%d,\"rank\":%d,\"iters\":%zu,\"median_us\":%.3f,\"wrong\":%zu}\n",
+           op.c_str(), bytes, untouched ? "true" : "false", me.ranks, me.rank, n, median * 1e6, bad);
+    fflush(stdout);
+  }
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -213,20 +231,10 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-std::vector<Point> parsePoints(const std::string& text) {
-  std::vector<Point> points;
-  for (const auto& part : split(text)) {
-    Point p;
-    if (sscanf(part.c_str(), "%zu:%d:%d", &p.bytes, &p.iters, &p.warm) != 3 || p.iters < 3)
-      throw std::runtime_error("-points " + part + ": must be BYTES:ITERATIONS:WARMUPS, with at least 3 iterations");
-    points.push_back(p);
-  }
-  return points;
-}
-
 int run(std::map<std::string, std::string> flags) {
-  auto points = parsePoints(flags["-points"]);
-  if (points.empty()) throw std::runtime_error("-points is missing: BYTES:ITERATIONS:WARMUPS,...");
+  std::vector<size_t> sizes;
+  for (const auto& part : split(flags["-sizes"])) sizes.push_back(std::stoul(part));
+  if (sizes.empty()) throw std::runtime_error("-sizes is missing: BYTES,...");
   gloo::transport::tcp::attr attr;
   attr.iface = flags["-iface"];
   Rank me;
@@ -237,19 +245,20 @@ int run(std::map<std::string, std::string> flags) {
   auto device = gloo::transport::tcp::CreateDevice(attr);
   me.context->connectFullMesh(store, device);
 
-  size_t floats = 0;
-  for (auto p : points) floats = std::max(floats, p.bytes / 4);
+  size_t floats = *std::max_element(sizes.begin(), sizes.end()) / 4;
   floats += size_t(me.ranks);  // A block has at least one element for each rank.
   me.src.assign(floats, 0);
   me.dst.assign(floats, 0);
+  me.budget = std::stod(flags["-budget"]);
+  me.warm = std::stod(flags["-warm"]);
+  me.untouched = flags["-untouched"] == "1";
   if (me.rank == 0) printf("{\"about\":\"Gloo, TCP\"}\n");
-  double budget = std::stod(flags["-budget"]);
   for (const auto& op : split(flags["-ops"])) {
     if (!operations.count(op)) throw std::runtime_error("-ops: unknown operation " + op);
     if (op == "barrier")
-      measure(me, op, {0, points[0].iters, points[0].warm}, budget);
+      measure(me, op, 0);
     else
-      for (auto p : points) measure(me, op, p, budget);
+      for (auto bytes : sizes) measure(me, op, bytes);
   }
   me.barrier();  // A rank must not close its sockets while others still use them.
   return 0;
@@ -258,7 +267,7 @@ int run(std::map<std::string, std::string> flags) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> flags = {{"-budget", "1"}, {"-iface", "lo"}};
+  std::map<std::string, std::string> flags = {{"-budget", "1"}, {"-warm", "0"}, {"-iface", "lo"}};
   for (int i = 1; i + 1 < argc; i += 2) flags[argv[i]] = argv[i + 1];
   try {
     return run(flags);

@@ -115,7 +115,8 @@ static int ascending(const void *a, const void *b) {
 
 /* rewrite writes the input of an operation anew, so that no rank finds it in its own cache. */
 static void rewrite(struct rank *me, const struct op *op, size_t bytes) {
-  int in_place = is(op, "all_reduce") || (is(op, "broadcast") && me->rank == 0);
+  if (is(op, "broadcast") && me->rank != 0) return;
+  int in_place = is(op, "all_reduce") || is(op, "broadcast");
   float *input = in_place ? me->dst : me->src;
   size_t all = block(me, bytes) * (size_t)me->ranks, n = is(op, "all_gather") ? block(me, bytes) : bytes / 4;
   if (is(op, "all_to_all") || is(op, "reduce_scatter")) n = all;

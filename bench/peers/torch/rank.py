@@ -14,6 +14,9 @@ import time
 import torch
 import torch.distributed as dist
 
+# The number of runs after which rank 0 first looks at the clock, and the largest number.
+RUNS_FIRST, RUNS_MAX = 3, 1 << 20
+
 
 def values(rank, first, count):
     """Elements of the input of a rank. Sums over ranks are exact."""
@@ -108,12 +111,32 @@ class Operation:
         self.dst.zero_()
         return wrong
 
-    def once(self):
+    def rewrite(self):
+        """Writes the input anew, so that no rank finds it in its own cache."""
+        if self.name == "all_reduce" or self.name == "broadcast" and self.rank == 0:
+            self.dst.fill_(1)
+        elif self.name != "broadcast":
+            self.src.fill_(1)
+
+    def once(self, untouched):
+        if not untouched:
+            self.rewrite()
         dist.barrier()
         began = time.perf_counter()
         self.run()
         took = time.perf_counter() - began
         return took / 2 if self.name == "send_recv" else took
+
+    def repeat(self, untouched, budget):
+        """Returns the times of runs until the budget is spent."""
+        times, following, began = [], RUNS_FIRST, time.perf_counter()
+        while following:
+            start = time.perf_counter()
+            times += [self.once(untouched) for _ in range(following)]
+            now = time.perf_counter()
+            fit = int((budget - (now - began)) / ((now - start) / following))
+            following = agreed(max(0, min(fit, 2 * len(times), RUNS_MAX - len(times))))  # Rank 0 decides.
+        return times
 
 
 def agreed(n):
@@ -123,20 +146,14 @@ def agreed(n):
     return int(t)
 
 
-def measure(op, bytes, iters, warm, budget):
+def measure(op, bytes, args):
     wrong = op.wrong()
-    for _ in range(warm):
-        op.once()
-    times, check, began = [], 3, time.perf_counter()
-    while (done := len(times)) < iters:
-        if done == check:  # Rank 0 computes how many fit into the budget.
-            fit = int(budget / ((time.perf_counter() - began) / done))
-            iters = agreed(max(done, min(fit, iters)))
-            check *= 2
-            continue
-        times.append(op.once())
-    say(op=op.name, bytes=bytes, ranks=op.ranks, rank=op.rank, iters=iters,
-        median_us=round(statistics.median(times) * 1e6, 3), wrong=wrong)
+    for untouched in [False, True] if args.untouched and bytes else [False]:
+        if args.warm:
+            op.repeat(untouched, args.warm)
+        times = op.repeat(untouched, args.budget)
+        say(op=op.name, bytes=bytes, untouched=untouched, ranks=op.ranks, rank=op.rank, iters=len(times),
+            median_us=round(statistics.median(times) * 1e6, 3), wrong=wrong)
 
 
 def say(**line):
@@ -144,19 +161,22 @@ def say(**line):
     sys.stdout.flush()
 
 
-def parse_points(text):
-    return [tuple(map(int, point.split(":"))) for point in text.split(",")]
+def parse_sizes(text):
+    return [int(size) for size in text.split(",")]
 
 
 def main():
     flags = argparse.ArgumentParser(allow_abbrev=False)
     flags.add_argument("-ops", required=True)
-    flags.add_argument("-points", required=True, type=parse_points)
+    flags.add_argument("-sizes", required=True, type=parse_sizes)
     flags.add_argument("-budget", type=float, default=1)
+    flags.add_argument("-warm", type=float, default=0)
+    flags.add_argument("-untouched", type=int, default=0)
     flags.add_argument("-rank", type=int, required=True)
     flags.add_argument("-ranks", type=int, required=True)
     flags.add_argument("-store", required=True)
     flags.add_argument("-iface", default="lo")
+    flags.add_argument("-first")  # for systems without a store
     args = flags.parse_args()
 
     torch.set_num_threads(1)  # The default of torchrun for several ranks on a host.
@@ -165,13 +185,12 @@ def main():
     dist.init_process_group("gloo", init_method="file://" + store, rank=args.rank, world_size=args.ranks)
     if args.rank == 0:
         say(about=f"torch.distributed {torch.__version__}, Gloo, TCP")
-    floats = max(bytes for bytes, _, _ in args.points) // 4 + args.ranks
+    floats = max(args.sizes) // 4 + args.ranks
     buffers = torch.zeros(floats), torch.zeros(floats)
     for name in args.ops.split(","):
-        points = args.points if name != "barrier" else [(0, *args.points[0][1:])]
-        for bytes, iters, warm in points:
+        for bytes in args.sizes if name != "barrier" else [0]:
             try:
-                measure(Operation(name, bytes, buffers), bytes, iters, warm, args.budget)
+                measure(Operation(name, bytes, buffers), bytes, args)
             except (RuntimeError, ValueError, NotImplementedError) as e:
                 if "support" not in str(e) and "implement" not in str(e):
                     raise

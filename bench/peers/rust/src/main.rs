@@ -1,31 +1,26 @@
-//! All ranks of the comparison on the Rust crate nexar, in one process: the
-//! only public function that connects ranks is `bootstrap_local`.
+//! One rank of the comparison on the Rust crate nexar.
 //! ../../../README.md, "The protocol of the programs", describes the flags,
 //! the output and the measurement.
 
-use nexar::{CpuAdapter, DataType, NexarClient, NexarConfig, NexarError, ReduceOp, Result};
+use nexar::{ClusterConfig, CpuAdapter, DataType, NexarClient, NexarConfig, ReduceOp, Result};
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
 
-/// The time after which an operation that hangs counts as failed.
-const TIMEOUT: Duration = Duration::from_secs(3);
-/// The number of attempts at an operation that fails.
-const ATTEMPTS: usize = 3;
+/// The time after which an operation that hangs fails.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The port of the seed, on the host of rank 0.
+const PORT: u16 = 7946;
+/// The number of runs after which rank 0 first looks at the clock, and the largest number.
+const RUNS_FIRST: usize = 3;
+const RUNS_MAX: usize = 1 << 20;
 
 const F32: DataType = DataType::F32;
 const OPERATIONS: [&str; 7] = [
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier", "send_recv",
 ];
-
-#[derive(Clone, Copy)]
-struct Point {
-    bytes: usize,
-    iters: usize,
-    warm: usize,
-}
 
 /// Returns element i of the input of a rank. Sums over ranks are exact.
 fn value(rank: usize, i: usize) -> f32 {
@@ -126,7 +121,24 @@ impl Rank {
         Ok(bad)
     }
 
-    async fn once(&mut self, op: &str, bytes: usize) -> Result<f64> {
+    /// Writes the input of an operation anew, so that no rank finds it in its own cache.
+    fn rewrite(&mut self, op: &str, bytes: usize) {
+        let (count, each) = (bytes / 4, self.block(bytes));
+        match op {
+            "barrier" => {}
+            "all_reduce" => self.dst[..count].fill(1.0),
+            "broadcast" if self.rank == 0 => self.dst[..count].fill(1.0),
+            "broadcast" => {}
+            "all_gather" => self.src[..each].fill(1.0),
+            "send_recv" => self.src[..count].fill(1.0),
+            _ => self.src[..each * self.ranks].fill(1.0),
+        }
+    }
+
+    async fn once(&mut self, op: &str, bytes: usize, untouched: bool) -> Result<f64> {
+        if !untouched {
+            self.rewrite(op, bytes);
+        }
         self.client.barrier().await?;
         let began = Instant::now();
         self.run(op, bytes).await?;
@@ -136,109 +148,133 @@ impl Rank {
 
     /// Returns rank 0's number on all ranks.
     async fn agreed(&mut self, n: usize) -> Result<usize> {
-        self.dst[0] = n as f32;
-        unsafe { self.client.broadcast(self.dst.as_mut_ptr() as u64, 1, F32, 0).await? };
-        Ok(std::mem::take(&mut self.dst[0]) as usize)
+        let mut n = (n as u64).to_ne_bytes();
+        unsafe { self.client.broadcast(n.as_mut_ptr() as u64, n.len(), DataType::U8, 0).await? };
+        Ok(u64::from_ne_bytes(n) as usize)
     }
 
-    /// Measures one operation at one size and returns its line.
-    async fn measure(&mut self, op: &str, p: Point, budget: f64) -> Result<String> {
-        let wrong = self.wrong(op, p.bytes).await?;
-        for _ in 0..p.warm {
-            self.once(op, p.bytes).await?;
-        }
-        let (mut times, mut iters, mut check, began) = (Vec::new(), p.iters, 3, Instant::now());
-        while times.len() < iters {
-            times.push(self.once(op, p.bytes).await?);
-            let done = times.len();
-            if done == check && done < iters {
-                // Rank 0 computes how many fit into the budget.
-                let fit = (budget / (began.elapsed().as_secs_f64() / done as f64)) as usize;
-                iters = self.agreed(fit.min(iters).max(done)).await?;
-                check *= 2;
+    /// Returns the times of runs until the budget is spent.
+    async fn repeat(&mut self, op: &str, bytes: usize, untouched: bool, budget: f64) -> Result<Vec<f64>> {
+        let (mut times, mut next, began) = (Vec::new(), RUNS_FIRST, Instant::now());
+        while next > 0 {
+            let start = Instant::now();
+            for _ in 0..next {
+                times.push(self.once(op, bytes, untouched).await?);
             }
+            let each = start.elapsed().as_secs_f64() / next as f64;
+            let fit = ((budget - began.elapsed().as_secs_f64()) / each).max(0.0) as usize;
+            // Rank 0 decides.
+            next = self.agreed(fit.min(2 * times.len()).min(RUNS_MAX - times.len())).await?;
         }
-        times.sort_by(f64::total_cmp);
-        let n = times.len();
-        let median = (times[(n - 1) / 2] + times[n / 2]) / 2.0 * 1e6;
-        Ok(format!(
-            "{{\"op\":\"{op}\",\"bytes\":{},\"ranks\":{},\"rank\":{},\"iters\":{n},\"median_us\":{median:.3},\"wrong\":{wrong}}}",
-            p.bytes, self.ranks, self.rank,
-        ))
+        Ok(times)
+    }
+
+    /// Measures one operation at one size and prints its lines.
+    async fn measure(&mut self, op: &str, bytes: usize, work: &Work) -> Result<()> {
+        let wrong = self.wrong(op, bytes).await?;
+        for untouched in [false, true] {
+            if untouched && (!work.untouched || bytes == 0) {
+                continue;
+            }
+            if work.warm > 0.0 {
+                self.repeat(op, bytes, untouched, work.warm).await?;
+            }
+            let mut times = self.repeat(op, bytes, untouched, work.budget).await?;
+            times.sort_by(f64::total_cmp);
+            let n = times.len();
+            let median = (times[(n - 1) / 2] + times[n / 2]) / 2.0 * 1e6;
+            println!(
+                "{{\"op\":\"{op}\",\"bytes\":{bytes},\"untouched\":{untouched},\"ranks\":{},\"rank\":{},\"iters\":{n},\"median_us\":{median:.3},\"wrong\":{wrong}}}",
+                self.ranks, self.rank,
+            );
+        }
+        Ok(())
     }
 }
 
-fn parse_points(text: &str) -> Option<Vec<Point>> {
-    text.split(',')
-        .map(|part| {
-            let mut n = part.split(':').map(|x| x.parse().ok());
-            let p = Point { bytes: n.next()??, iters: n.next()??, warm: n.next()?? };
-            (p.iters >= 3).then_some(p)
-        })
-        .collect()
+/// The flags.
+struct Work {
+    ops: Vec<String>,
+    sizes: Vec<usize>,
+    budget: f64,
+    warm: f64,
+    untouched: bool,
+    rank: usize,
+    ranks: usize,
+    first: IpAddr,
+    own: IpAddr,
 }
 
-/// Measures one operation at one size in a separate cluster, so that a failure
-/// affects no other measurement.
-async fn attempt(ranks: usize, op: &str, p: Point, budget: f64) -> Result<()> {
-    // Heartbeats are off: the barrier would read them from its queue and fail.
+/// Returns the address of this host on the network of the first one.
+fn own_address(first: IpAddr) -> Option<IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect((first, PORT)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+fn parse() -> Option<Work> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let flags: HashMap<&str, &str> = args.chunks_exact(2).map(|c| (c[0].as_str(), c[1].as_str())).collect();
+    let ops: Vec<String> = flags.get("-ops")?.split(',').map(String::from).collect();
+    let number = |name: &str, other: f64| flags.get(name).map_or(Some(other), |text| text.parse().ok());
+    let first = flags.get("-first")?.parse().ok()?;
+    ops.iter().all(|op| OPERATIONS.contains(&op.as_str())).then_some(())?;
+    Some(Work {
+        ops,
+        sizes: flags.get("-sizes")?.split(',').map(|x| x.parse().ok()).collect::<Option<_>>()?,
+        budget: number("-budget", 1.0)?,
+        warm: number("-warm", 0.0)?,
+        untouched: number("-untouched", 0.0)? != 0.0,
+        rank: flags.get("-rank")?.parse().ok()?,
+        ranks: flags.get("-ranks")?.parse().ok()?,
+        first,
+        own: own_address(first)?,
+    })
+}
+
+async fn run(work: Work) -> Result<()> {
+    // The bulk connections do not encrypt, as those of the other systems.
     let config = NexarConfig {
         collective_timeout: TIMEOUT,
-        barrier_timeout: 2 * TIMEOUT,
-        heartbeat_interval: Duration::from_secs(86_400),
-        heartbeat_timeout: Duration::from_secs(7 * 86_400),
+        barrier_timeout: TIMEOUT,
+        encrypt_bulk_transport: false,
         ..NexarConfig::default()
     };
-    let clients = NexarClient::bootstrap_local_with_config(ranks as u32, Arc::new(CpuAdapter::new()), config).await?;
-    let mut tasks = JoinSet::new();
-    for client in clients {
-        let (rank, buffer) = (client.rank() as usize, vec![0.0; p.bytes / 4 + ranks]);
-        let mut me = Rank { client, rank, ranks, src: buffer.clone(), dst: buffer };
-        let op = op.to_string();
-        tasks.spawn(async move {
-            let line = me.measure(&op, p, budget).await?;
-            // A rank must not close its connections while others still use them.
-            me.client.barrier().await?;
-            Ok::<String, NexarError>(line)
-        });
+    let cluster = ClusterConfig::new(work.ranks as u32)
+        .with_bind_addr(SocketAddr::new(work.own, 0))
+        .with_requested_rank(work.rank as u32)
+        .with_cluster_token("comparison")
+        .with_nexar(config);
+    let (seed, adapter) = (SocketAddr::new(work.first, PORT), Arc::new(CpuAdapter::new()));
+    let client = if work.rank == 0 {
+        NexarClient::bootstrap_seed(seed, &cluster, adapter).await?
+    } else {
+        NexarClient::bootstrap_join(seed, &cluster, adapter).await?
+    };
+    let floats = work.sizes.iter().max().unwrap_or(&0) / 4 + work.ranks; // A block has at least one element.
+    let mut me = Rank { client, rank: work.rank, ranks: work.ranks, src: vec![0.0; floats], dst: vec![0.0; floats] };
+    if me.rank == 0 {
+        println!("{{\"about\":\"nexar 0.2.0 (Rust)\"}}");
     }
-    let mut lines = Vec::new();
-    while let Some(line) = tasks.join_next().await {
-        lines.push(line.expect("a rank panicked")?);
-    }
-    lines.iter().for_each(|line| println!("{line}"));
-    Ok(())
-}
-
-/// Measures all operations at all sizes, and prints a line for each failed attempt.
-async fn run(ranks: usize, ops: &[String], points: &[Point], budget: f64) {
-    println!("{{\"about\":\"nexar 0.1.2 (Rust), QUIC and TLS over loopback\"}}");
-    for op in ops {
-        let once = [Point { bytes: 0, ..points[0] }];
-        for &p in if op == "barrier" { &once[..] } else { points } {
-            for _ in 0..ATTEMPTS {
-                let Err(e) = attempt(ranks, op, p, budget).await else { break };
-                let why = e.to_string().replace(['"', '\\', '\n'], " ");
-                println!("{{\"op\":\"{op}\",\"bytes\":{},\"failed\":\"{why}\"}}", p.bytes);
-            }
+    for op in &work.ops {
+        for &bytes in if op == "barrier" { &[0][..] } else { &work.sizes } {
+            me.measure(op, bytes, &work).await?;
         }
     }
+    me.client.shutdown().await
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let flags: HashMap<&str, &str> = args.chunks_exact(2).map(|c| (c[0].as_str(), c[1].as_str())).collect();
-    let flag = |name: &str| flags.get(name).copied().unwrap_or("");
-    let ops: Vec<String> = flag("-ops").split(',').map(String::from).collect();
-    let (Some(points), Ok(ranks)) = (parse_points(flag("-points")), flag("-local").parse()) else {
-        eprintln!("rank: -local RANKS -ops NAMES -points BYTES:ITERATIONS:WARMUPS,... with at least 3 iterations each");
+    let Some(work) = parse() else {
+        eprintln!("rank: -rank R -ranks N -first ADDRESS -ops NAMES -sizes BYTES,...");
         return ExitCode::from(2);
     };
-    if let Some(bad) = ops.iter().find(|op| !OPERATIONS.contains(&op.as_str())) {
-        eprintln!("rank: -ops: unknown operation {bad}");
-        return ExitCode::from(2);
+    match run(work).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("rank: {e}");
+            ExitCode::FAILURE
+        }
     }
-    run(ranks, &ops, &points, flag("-budget").parse().unwrap_or(1.0)).await;
-    ExitCode::SUCCESS
 }
