@@ -67,7 +67,7 @@ func Build(ctx context.Context, bench string, settings []Setting, say func(step 
 		say("building " + library.name)
 		if err := library.build(ctx); err != nil {
 			delete(b.programs.Path, library.name)
-			b.programs.Missing[library.name] = fmt.Sprintf("%v; run \"make bench-install\"", err)
+			b.programs.Missing[library.name] = strings.ReplaceAll(err.Error(), b.dir, "bench") + `; run "make bench-install"`
 		}
 	}
 	return b.programs, ctx.Err()
@@ -141,13 +141,13 @@ func (b *builder) mpi(ctx context.Context, name string) error {
 
 func (b *builder) gloo(ctx context.Context) error {
 	rank, root := filepath.Join(b.out, "rank-gloo"), filepath.Join(b.peers, "gloo", "usr")
-	libraries, err := filepath.Glob(filepath.Join(root, "lib", "*", "libgloo.so"))
-	if err != nil || len(libraries) != 1 {
-		return fmt.Errorf("%s: no libgloo.so", root)
+	lib := filepath.Join(root, "lib")
+	own, err := filepath.Glob(filepath.Join(lib, "*-linux-*")) // with hiredis, which Gloo needs
+	if err != nil {
+		return err
 	}
-	lib := filepath.Dir(libraries[0])
 	if _, err := b.do(ctx, nil, "c++", "-std=c++17", "-O3", "-I", filepath.Join(root, "include"), "-o", rank, "peers/gloo/rank.cc",
-		"-L", lib, "-Wl,-rpath,"+lib, "-lgloo", "-lpthread"); err != nil {
+		"-L", lib, "-Wl,--disable-new-dtags,-rpath,"+strings.Join(append(own, lib), ":"), "-lgloo", "-lpthread"); err != nil {
 		return err
 	}
 	b.programs.Path[progGloo] = rank

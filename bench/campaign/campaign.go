@@ -57,7 +57,7 @@ func (c *Campaign) work(s Setting) []job {
 func (c *Campaign) Measure(ctx context.Context, s Setting) (*results.File, error) {
 	f := &results.File{Header: results.Header{
 		Setting: s.Name, Title: s.Title, Ranks: s.Ranks, Day: time.Now().Format(time.DateOnly),
-		Rounds: c.Rounds, Budget: c.Schedule.Budget, Load: load(), Machine: ThisMachine(), Software: maps.Clone(c.Programs.Software),
+		Rounds: c.Rounds, Budget: c.Schedule.Budget, Busy: busy(ctx), Machine: ThisMachine(), Software: maps.Clone(c.Programs.Software),
 	}}
 	for _, system := range s.Systems {
 		system.Missing = c.Programs.Missing[system.Program]

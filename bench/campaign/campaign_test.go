@@ -104,7 +104,7 @@ func TestLaunch(t *testing.T) {
 		shown   string
 	}{
 		{sharedMemory(2, 2), progIntel, 1,
-			"I_MPI_FABRICS=shm I_MPI_ROOT=/p/impi /p/impi/bin/mpiexec.hydra -n 2 S/b/impi -ops barrier",
+			"I_MPI_FABRICS=shm I_MPI_ROOT=/p/impi LD_LIBRARY_PATH=/p/impi/lib FI_PROVIDER_PATH=/p/impi/lib /p/impi/bin/mpiexec.hydra -n 2 S/b/impi -ops barrier",
 			"I_MPI_FABRICS=shm mpiexec.hydra -n 2 impi -ops barrier"},
 		{sharedMemory(4, 2), progOpenMPI, 1,
 			"/p/open/bin/mpirun -np 4 --mca btl self,sm --mca pml ob1 --oversubscribe --mca mpi_yield_when_idle 1 S/b/mpi -ops barrier",
@@ -119,15 +119,15 @@ func TestLaunch(t *testing.T) {
 			"nsenter n1 -- S/b/gloo -ops barrier -rank 3 -ranks 4 -store /tmp/run -iface eth0 -first 10.0.0.1",
 			"[host2] gloo -ops barrier -rank 3 -ranks 4 -store $DIR -iface eth0 -first 10.0.0.1"},
 		{overNetwork(4, 2, 4), progIntel, 1,
-			"I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 I_MPI_ROOT=/p/impi nsenter n0 -- /p/impi/bin/mpiexec.hydra -n 4" +
+			"I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 I_MPI_ROOT=/p/impi LD_LIBRARY_PATH=/p/impi/lib FI_PROVIDER_PATH=/p/impi/lib nsenter n0 -- /p/impi/bin/mpiexec.hydra -n 4" +
 				" -launcher rsh -launcher-exec /tmp/run/agent.sh -hosts 10.0.0.1:2,10.0.0.2:2 -iface eth0 S/b/impi -ops barrier",
 			"[host1] I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 mpiexec.hydra -n 4" +
 				" -launcher rsh -launcher-exec $DIR/agent.sh -hosts 10.0.0.1:2,10.0.0.2:2 -iface eth0 impi -ops barrier"},
 		{overNetwork(4, 2, 4), "nexar-tcp", 3,
 			"NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=T nsenter n1 -- /b/nexar run --no-prefix -n 2" +
-				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- S/b/rank -want quic+tcp -ops barrier",
+				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- S/b/rank -want tcp -ops barrier",
 			"[host2] NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=$(nexar token) nexar run --no-prefix -n 2" +
-				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- rank -want quic+tcp -ops barrier"},
+				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- rank -want tcp -ops barrier"},
 	} {
 		l.setting = test.setting
 		i := slices.IndexFunc(test.setting.Systems, func(s System) bool { return s.Name == test.name })

@@ -96,7 +96,11 @@ func (l launch) hydra(s System) []process {
 			"-launcher", "rsh", "-launcher-exec", l.agent, "-hosts", l.hostList(), "-iface", hostDevice,
 		})
 	}
-	env := append(slices.Clone(s.Env), "I_MPI_ROOT="+root)
+	env := slices.Clone(s.Env)
+	if s.Program == progIntel { // as its script vars.sh does
+		lib := filepath.Join(root, "lib")
+		env = append(env, "I_MPI_ROOT="+root, "LD_LIBRARY_PATH="+lib, "FI_PROVIDER_PATH="+lib)
+	}
 	return []process{{args: slices.Concat(args, s.Flags, l.rank(l.programs.Path[s.Program])), env: env}}
 }
 
@@ -171,7 +175,7 @@ func (l launch) readable(p process) string {
 	}
 	for _, word := range slices.Concat(p.env, args) {
 		switch {
-		case strings.HasPrefix(word, "I_MPI_ROOT="):
+		case strings.Contains(word, "=/") && slices.Contains(p.env, word): // the folders of vars.sh
 			continue
 		case l.dir != "" && strings.HasPrefix(word, l.dir):
 			word = "$DIR" + strings.TrimPrefix(word, l.dir)

@@ -1,10 +1,13 @@
 package campaign
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -36,12 +39,38 @@ func ThisMachine() results.Machine {
 	return m
 }
 
-// load returns the load average of the last minute, or 0 where the system does not report it.
-func load() (load float64) {
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		_, _ = fmt.Sscan(string(text), &load)
+// busy returns how many processors other work uses: the mean of a second. It returns 0 where the system does not report it.
+func busy(ctx context.Context) float64 {
+	used, all := processorTime()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
 	}
-	return load
+	usedAfter, allAfter := processorTime()
+	if allAfter <= all {
+		return 0
+	}
+	return (usedAfter - used) / (allAfter - all) * float64(runtime.NumCPU())
+}
+
+// processorTime returns the time of all processors since the start of the machine, and the part of it that was used.
+func processorTime() (used, all float64) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	total, _, _ := strings.Cut(string(text), "\n")
+	for i, word := range strings.Fields(total) {
+		v, err := strconv.ParseFloat(word, 64)
+		if err != nil || i > 8 { // The first word is a name. The last ones are parts of those before.
+			continue
+		}
+		all += v
+		if i != 4 && i != 5 { // idle, also while a disk works
+			used += v
+		}
+	}
+	return used, all
 }
 
 // field returns the value of the first line "name : value", or "".

@@ -137,8 +137,8 @@ func overNetwork(n, hosts, processors int) Setting {
 		System{System: results.System{Name: progGloo, Label: "Gloo"}, Program: progGloo},
 		System{System: results.System{Name: progTorch, Label: "torch (Gloo)"}, Program: progTorch, Env: []string{"OMP_NUM_THREADS=1"}},
 		System{System: results.System{Name: progRust, Label: "nexar (Rust), QUIC", Encrypted: true}, Program: progRust},
-		ours("tcp", "TCP", "tcp", "quic+tcp", false),
-		ours("tls", "TCP with TLS", "tcp", "quic+tcp+tls", true),
+		ours("tcp", "TCP", "tcp", "tcp", false),
+		ours("tls", "TCP with TLS", "tcp", "tcp+tls", true),
 		ours("quic", "QUIC", "quic", "quic+tls", true),
 	)
 	return s

@@ -21,7 +21,7 @@ type Header struct {
 	Day      string            `json:"day"`
 	Rounds   int               `json:"rounds"`
 	Budget   float64           `json:"budget_seconds"`
-	Load     float64           `json:"load"` // the load average before the first turn
+	Busy     float64           `json:"busy"` // processors that other work used before the first turn
 	Machine  Machine           `json:"machine"`
 	Software map[string]string `json:"software"` // version by program, or Commit
 	Systems  []System          `json:"systems"`  // in the order of the columns

@@ -134,11 +134,18 @@ func bold(ratio float64) string {
 	return fmt.Sprintf("%.2f", ratio)
 }
 
+// busyMax is the number of processors that other work may use.
+const busyMax = 0.2
+
 // section writes the section of one setting.
 func (f *File) section(b *strings.Builder) {
 	h := f.Header
 	states, turns := f.States()
-	fmt.Fprintf(b, "## %s\n\n%d rounds on %s, load average %.1f before them. ", h.Title, h.Rounds, h.Day, h.Load)
+	fmt.Fprintf(b, "## %s\n\n", h.Title)
+	if h.Busy > busyMax {
+		fmt.Fprintf(b, "**Other work used %.1f of %d processors: a trial of the programs, which says nothing about their speed.**\n\n", h.Busy, h.Machine.Cores)
+	}
+	fmt.Fprintf(b, "Rounds: %d, on %s. ", h.Rounds, h.Day)
 	var parts []string
 	left := turns
 	for _, s := range states {
@@ -198,6 +205,9 @@ func (f *File) firstSecond(states []Census) string {
 	return "Messages of 8 B in the first second after a start:\n\n| | starts | median | slowest start | later, " + names(states) + " |\n|---|--:|--:|--:|--:|\n" + b.String() + "\n"
 }
 
+// failureMax is the length up to which the page shows the reason of a failure. The raw data have all of it.
+const failureMax = 200
+
 // failures lists, for each system, operation and size, the first failure and the number of failures.
 func (f *File) failures() string {
 	type where struct {
@@ -213,7 +223,10 @@ func (f *File) failures() string {
 		at := where{e.System, e.Op, e.Bytes}
 		if count[at]++; count[at] == 1 {
 			order = append(order, at)
-			first[at] = strings.Join(strings.Fields(e.Failed), " ")
+			first[at] = e.Failed
+			if len(first[at]) > failureMax {
+				first[at] = first[at][:failureMax] + " …"
+			}
 		}
 	}
 	var b strings.Builder

@@ -179,14 +179,29 @@ func (f *File) plot(op string, state State) (*plot.Plot, error) {
 	return p, nil
 }
 
-// shapes are the markers of the systems, and colors their colors, which differ also in a print without color.
-var (
-	shapes = [...]draw.GlyphDrawer{draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.RingGlyph{}, draw.CircleGlyph{}}
-	colors = [...]color.Color{
-		color.RGBA{0, 114, 178, 255}, color.RGBA{230, 159, 0, 255}, color.RGBA{0, 158, 115, 255}, color.RGBA{204, 121, 167, 255},
-		color.RGBA{140, 86, 75, 255}, color.RGBA{127, 127, 127, 255}, color.RGBA{213, 30, 0, 255}, color.RGBA{86, 20, 130, 255}, color.RGBA{0, 0, 0, 255},
+// shapes are the markers of the systems, so that the curves differ in a print without color, too.
+var shapes = [...]draw.GlyphDrawer{
+	draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.PlusGlyph{}, draw.BoxGlyph{}, draw.PyramidGlyph{}, draw.RingGlyph{}, draw.CircleGlyph{},
+}
+
+// paint returns the color of system i: cold ones for the peers, warm ones for nexar.
+func (f *File) paint(i int) color.Color {
+	peers := []color.Color{
+		color.RGBA{0, 92, 185, 255}, color.RGBA{0, 150, 90, 255}, color.RGBA{70, 180, 230, 255},
+		color.RGBA{110, 110, 110, 255}, color.RGBA{0, 0, 0, 255}, color.RGBA{120, 80, 190, 255},
 	}
-)
+	own := []color.Color{color.RGBA{215, 30, 30, 255}, color.RGBA{240, 140, 0, 255}, color.RGBA{190, 60, 150, 255}}
+	n := 0
+	for _, s := range f.Header.Systems[:i] {
+		if s.Ours == f.Header.Systems[i].Ours {
+			n++
+		}
+	}
+	if f.Header.Systems[i].Ours {
+		return own[n%len(own)]
+	}
+	return peers[n%len(peers)]
+}
 
 // curve returns the curve of system i for an operation, or nil if it has no points.
 func (f *File) curve(i int, s System, op string, state State) (*plotter.Line, *plotter.Scatter, error) {
@@ -203,7 +218,7 @@ func (f *File) curve(i int, s System, op string, state State) (*plotter.Line, *p
 	if err != nil {
 		return nil, nil, err
 	}
-	line.Color, marks.Color = colors[i%len(colors)], colors[i%len(colors)]
+	line.Color, marks.Color = f.paint(i), f.paint(i)
 	marks.Shape = shapes[i%len(shapes)]
 	marks.Radius = 2
 	line.Width = 1

@@ -62,7 +62,7 @@ func TestMergeIncomplete(t *testing.T) {
 // and far in the others, except that they move in the last.
 func sample() *File {
 	f := &File{Header: Header{
-		Setting: "s-2", Title: "a setting", Ranks: 2, Day: "2026-01-02", Rounds: 10, Budget: 0.5,
+		Setting: "s-2", Title: "a setting", Ranks: 2, Day: "2026-01-02", Rounds: 10, Budget: 0.5, Busy: 1.5,
 		Machine: Machine{CPU: "C", Cores: 2, Memory: "1 GiB", Kernel: "K"}, Software: map[string]string{"go": "1"},
 		Systems: []System{
 			{Name: "a", Label: "A", About: "A, v1", Command: "run a"}, {Name: "b", Label: "B"}, {Name: "c", Label: "C", Missing: "no wheel"},
@@ -233,7 +233,7 @@ func TestFilesAndPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| a setting | X | 2.40 | 1, 0, 0 | **0.50** | 0, 0, 1 |", "## another setting", "results/s-2.svg", "run a", "go 1",
+		"| a setting | X | 2.40 | 1, 0, 0 | **0.50** | 0, 0, 1 |", "## another setting", "**Other work used 1.5 of 2 processors", "results/s-2.svg", "run a", "go 1",
 		"**Missing: C**, no wheel", "near: 0.17 µs, 30 turns; far: 0.59 µs, 24 turns; 6 turns", "| A | 10 | 5.50 µs | 10 µs |", "x, all_reduce 4 KiB: hung 0 (10×)",
 	} {
 		if !strings.Contains(string(text), want) {
