@@ -23,6 +23,7 @@ type Programs struct {
 	Rank        string            // the benchmark program of nexar
 	Root        map[string]string // the folder of each MPI
 	TorchScript string
+	Session     string // a library that keeps the ranks of a launcher in its session; "" without MPI
 
 	Missing  map[string]string // the reason, and how to install it, by library
 	Software map[string]string // versions
@@ -87,7 +88,7 @@ func (b *builder) do(ctx context.Context, env []string, args ...string) (string,
 	cmd.Dir = b.dir
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = grace
-	stop := endAsGroup(cmd)
+	stop := endAsSession(cmd)
 	out, err := cmd.CombinedOutput()
 	stop()
 	text := strings.TrimSpace(string(out))
@@ -123,7 +124,7 @@ func (b *builder) nexar(ctx context.Context) error {
 		return err
 	}
 	b.programs.Path[progNexar], b.programs.Rank = command, rank
-	b.version(ctx, "go", "go", "version")
+	b.version(ctx, "Go", "go", "env", "GOVERSION")
 	b.version(ctx, results.Commit, "git", "describe", "--always", "--dirty")
 	return nil
 }
@@ -135,7 +136,11 @@ func (b *builder) mpi(ctx context.Context, name string) error {
 	if _, err := b.do(ctx, env, filepath.Join(root, "bin", "mpicc"), "-O3", "-o", rank, "peers/mpi/rank.c"); err != nil {
 		return err
 	}
-	b.programs.Path[name], b.programs.Root[name] = rank, root
+	session := filepath.Join(b.out, "session.so")
+	if _, err := b.do(ctx, nil, "cc", "-O2", "-shared", "-fPIC", "-o", session, "peers/session.c"); err != nil {
+		return err
+	}
+	b.programs.Path[name], b.programs.Root[name], b.programs.Session = rank, root, session
 	return nil // The program prints the version.
 }
 

@@ -122,7 +122,7 @@ func (c *Campaign) turn(ctx context.Context, s Setting, i int, job job, round in
 	}
 	all := l.processes(system)
 	before := RoundTrip()
-	output, err := runAll(ctx, all, c.Timeout)
+	output, err := together(all).run(ctx, c.Timeout)
 	after := RoundTrip()
 	lines, err2 := results.Parse(output)
 	entries, about, err3 := results.Merge(round, system.Name, s.Ranks, lines)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -89,45 +90,39 @@ func TestLaunch(t *testing.T) {
 		programs: &Programs{
 			Path: map[string]string{progNexar: "/b/nexar", progIntel: "/b/impi", progOpenMPI: "/b/mpi", progGloo: "/b/gloo", progTorch: "/py", progRust: "/b/rust"},
 			Root: map[string]string{progIntel: "/p/impi", progOpenMPI: "/p/open"},
-			Rank: "/b/rank", TorchScript: "/s/rank.py",
+			Rank: "/b/rank", TorchScript: "/s/rank.py", Session: "/b/s.so",
 		},
-	}
-	session := ""
-	if words := inSession(); words != nil {
-		session = strings.Join(words, " ") + " "
 	}
 	for _, test := range []struct {
 		setting Setting
 		name    string
 		count   int
-		last    string // S stands for the words that give a rank its session
+		last    string
 		shown   string
 	}{
 		{sharedMemory(2, 2), progIntel, 1,
-			"I_MPI_FABRICS=shm I_MPI_ROOT=/p/impi LD_LIBRARY_PATH=/p/impi/lib FI_PROVIDER_PATH=/p/impi/lib /p/impi/bin/mpiexec.hydra -n 2 S/b/impi -ops barrier",
+			"I_MPI_FABRICS=shm LD_PRELOAD=/b/s.so I_MPI_ROOT=/p/impi LD_LIBRARY_PATH=/p/impi/lib FI_PROVIDER_PATH=/p/impi/lib /p/impi/bin/mpiexec.hydra -n 2 /b/impi -ops barrier",
 			"I_MPI_FABRICS=shm mpiexec.hydra -n 2 impi -ops barrier"},
 		{sharedMemory(4, 2), progOpenMPI, 1,
-			"/p/open/bin/mpirun -np 4 --mca btl self,sm --mca pml ob1 --oversubscribe --mca mpi_yield_when_idle 1 S/b/mpi -ops barrier",
+			"LD_PRELOAD=/b/s.so /p/open/bin/mpirun -np 4 --mca btl self,sm --mca pml ob1 --oversubscribe --mca mpi_yield_when_idle 1 /b/mpi -ops barrier",
 			"mpirun -np 4 --mca btl self,sm --mca pml ob1 --oversubscribe --mca mpi_yield_when_idle 1 mpi -ops barrier"},
 		{overNetwork(2, 0, 2), progTorch, 2,
-			"OMP_NUM_THREADS=1 S/py /s/rank.py -ops barrier -rank 1 -ranks 2 -store /tmp/run -iface lo -first 127.0.0.1",
+			"OMP_NUM_THREADS=1 /py /s/rank.py -ops barrier -rank 1 -ranks 2 -store /tmp/run -iface lo -first 127.0.0.1",
 			"OMP_NUM_THREADS=1 py rank.py -ops barrier -rank 1 -ranks 2 -store $DIR -iface lo -first 127.0.0.1"},
 		{overNetwork(2, 0, 2), "nexar-quic", 1,
-			"NEXAR_TRANSPORTS=quic /b/nexar run --no-prefix -n 2 -- S/b/rank -want quic+tls -ops barrier",
+			"NEXAR_TRANSPORTS=quic /b/nexar run --no-prefix -n 2 -- /b/rank -want quic+tls -ops barrier",
 			"NEXAR_TRANSPORTS=quic nexar run --no-prefix -n 2 -- rank -want quic+tls -ops barrier"},
 		{overNetwork(4, 2, 4), progGloo, 4,
-			"nsenter n1 -- S/b/gloo -ops barrier -rank 3 -ranks 4 -store /tmp/run -iface eth0 -first 10.0.0.1",
+			"nsenter n1 -- /b/gloo -ops barrier -rank 3 -ranks 4 -store /tmp/run -iface eth0 -first 10.0.0.1",
 			"[host2] gloo -ops barrier -rank 3 -ranks 4 -store $DIR -iface eth0 -first 10.0.0.1"},
 		{overNetwork(4, 2, 4), progIntel, 1,
-			"I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 I_MPI_ROOT=/p/impi LD_LIBRARY_PATH=/p/impi/lib FI_PROVIDER_PATH=/p/impi/lib nsenter n0 -- /p/impi/bin/mpiexec.hydra -n 4" +
-				" -launcher rsh -launcher-exec /tmp/run/agent.sh -hosts 10.0.0.1:2,10.0.0.2:2 -iface eth0 S/b/impi -ops barrier",
+			"I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 LD_PRELOAD=/b/s.so I_MPI_ROOT=/p/impi LD_LIBRARY_PATH=/p/impi/lib FI_PROVIDER_PATH=/p/impi/lib nsenter n0 -- /p/impi/bin/mpiexec.hydra -n 4" +
+				" -launcher rsh -launcher-exec /tmp/run/agent.sh -hosts 10.0.0.1:2,10.0.0.2:2 -iface eth0 /b/impi -ops barrier",
 			"[host1] I_MPI_FABRICS=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0 mpiexec.hydra -n 4" +
 				" -launcher rsh -launcher-exec $DIR/agent.sh -hosts 10.0.0.1:2,10.0.0.2:2 -iface eth0 impi -ops barrier"},
-		{overNetwork(4, 2, 4), "nexar-tcp", 3,
-			"NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=T nsenter n1 -- /b/nexar run --no-prefix -n 2" +
-				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- S/b/rank -want tcp -ops barrier",
-			"[host2] NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=$(nexar token) nexar run --no-prefix -n 2" +
-				" --seed 10.0.0.1:7945 --world 4 --first-rank 2 -- rank -want tcp -ops barrier"},
+		{overNetwork(4, 2, 4), "nexar-tcp", 5,
+			"NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=T NEXAR_SEEDS=10.0.0.1:7945 NEXAR_RANK=3 nsenter n1 -- /b/rank -want tcp -ops barrier",
+			"[host2] NEXAR_TRANSPORTS=tcp NEXAR_PLAIN_BULK=1 NEXAR_CLUSTER_TOKEN=$(nexar token) NEXAR_SEEDS=10.0.0.1:7945 NEXAR_RANK=3 rank -want tcp -ops barrier"},
 	} {
 		l.setting = test.setting
 		i := slices.IndexFunc(test.setting.Systems, func(s System) bool { return s.Name == test.name })
@@ -137,7 +132,7 @@ func TestLaunch(t *testing.T) {
 			continue
 		}
 		last := all[len(all)-1]
-		if got, want := commandOf(last), strings.Replace(test.last, " S/", " "+session+"/", 1); got != want {
+		if got, want := commandOf(last), test.last; got != want {
 			t.Errorf("%s, %s: got\n%s\nwant\n%s", test.setting.Name, test.name, got, want)
 		}
 		if got := l.readable(last); got != test.shown {
@@ -146,18 +141,20 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
-// TestSessions checks that each rank is in a session of its own, and so in an autogroup of its own, whatever started it.
-func TestSessions(t *testing.T) {
-	if inSession() == nil {
+// TestSession checks that all ranks of a system are in one session, which is not that of the test.
+func TestSession(t *testing.T) {
+	if runtime.GOOS != "linux" {
 		return
 	}
-	out, err := runAll(t.Context(), []process{{args: append(inSession(), "sh", "-c", "cut -d' ' -f1,6 /proc/self/stat; :; echo $$")}}, time.Minute)
-	var self, session, shell int
-	if _, err2 := fmt.Sscan(string(out), &self, &session, &shell); err != nil || err2 != nil || session != shell {
-		t.Errorf("got %q, %v, %v, want a shell that leads its session", out, err, err2)
+	rank := process{args: []string{"sh", "-c", "echo $X $(cut -d' ' -f6 /proc/self/stat)"}, env: []string{"X=it's"}}
+	out, err := together([]process{rank, rank}).run(t.Context(), time.Minute)
+	lines := distinct(string(out))
+	if err != nil || len(lines) != 1 || !strings.HasPrefix(lines[0], "it's ") || strings.Count(string(out), "\n") != 2 {
+		t.Fatalf("got %q, %v, want the same line from both ranks", out, err)
 	}
-	if _, err := runAll(t.Context(), []process{{args: append(inSession(), "sh", "-c", "exit 7")}}, time.Minute); err == nil || !strings.Contains(err.Error(), "7") {
-		t.Errorf("a rank that exits with status 7: got %v, want an error with it", err)
+	own, err := os.ReadFile("/proc/self/stat")
+	if fields := strings.Fields(string(own)); err != nil || lines[0] == "it's "+fields[5] {
+		t.Errorf("the ranks are in session %s, and the test is too (%v)", fields[5], err)
 	}
 }
 
@@ -243,7 +240,7 @@ func TestTimeout(t *testing.T) {
 	// The process outside the group writes to the file until it is killed.
 	script := fmt.Sprintf("setsid sh -c 'while sleep 0.1; do echo x >> %s; done' & sleep 600", mark)
 	began := time.Now()
-	_, err := runAll(t.Context(), []process{{args: []string{"sh", "-c", script}}}, time.Second)
+	_, err := process{args: []string{"sh", "-c", script}}.run(t.Context(), time.Second)
 	if err == nil || !strings.Contains(err.Error(), "not finished within 1s") || time.Since(began) > time.Minute {
 		t.Errorf("got error %v after %v, want one that names the timeout", err, time.Since(began))
 	}
@@ -257,23 +254,25 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestOneFails checks that the others are killed after one process has failed.
+// TestOneFails checks that the others are killed when one process has failed.
 func TestOneFails(t *testing.T) {
 	began := time.Now()
-	out, err := runAll(t.Context(), []process{
+	out, err := together([]process{
 		{args: []string{"sh", "-c", "echo first; exec sleep 600"}},
-		{args: []string{"sh", "-c", "echo reason >&2; exit 7"}},
-		{args: []string{"/no/such/program"}},
-	}, time.Hour)
-	if err == nil || time.Since(began) > time.Minute || string(out) != "first\n" {
+		{args: []string{"sh", "-c", "sleep 0.5; echo reason >&2; exit 7"}},
+	}).run(t.Context(), time.Hour)
+	if err == nil || !strings.Contains(err.Error(), "reason") || time.Since(began) > time.Minute || string(out) != "first\n" {
 		t.Errorf("got %q, %v after %v, want an error within seconds", out, err, time.Since(began))
+	}
+	if _, err := (process{args: []string{"/no/such/program"}}).run(t.Context(), time.Hour); err == nil {
+		t.Error("a program that does not exist: no error")
 	}
 }
 
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(100*time.Millisecond, cancel)
-	if _, err := runAll(ctx, []process{{args: []string{"sleep", "600"}}}, time.Hour); err == nil {
+	if _, err := (process{args: []string{"sleep", "600"}}).run(ctx, time.Hour); err == nil {
 		t.Error("a cancelled run: no error")
 	}
 }

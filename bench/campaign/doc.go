@@ -5,9 +5,10 @@
 // [Campaign.Measure] for each. A [Setting] has the placement of the ranks and the systems
 // as data: to add a system, add a line.
 //
-// In every round each system runs once, so that other load of the machine affects all
-// alike. Failures are recorded. A system is skipped after two consecutive failures, or if
-// its program could not be built; then the result names the packages to install. No process
-// of a run outlives it: process groups are killed, and on Linux also descendants that have
-// left their group. A Campaign must not be used concurrently.
+// A turn is one start of one system for one operation, and lasts about a second. In every round each
+// system has a turn for each operation, so that other load of the machine affects all alike, and the
+// state of the processors is recorded before and after it. Failures are recorded. A system gets no
+// more turns for an operation after two consecutive failures, and none if its program could not be
+// built; then the result says why. No process of a turn outlives it: on Linux, descendants that have
+// left their process group are killed, too. A Campaign must not be used concurrently.
 package campaign

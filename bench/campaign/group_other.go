@@ -4,6 +4,6 @@ package campaign
 
 import "os/exec"
 
-// endAsGroup does nothing: this platform has no process groups, so only the process itself is
+// endAsSession does nothing: this platform has no process groups, so only the process itself is
 // killed when its context ends.
-func endAsGroup(*exec.Cmd) (stop func()) { return func() {} }
+func endAsSession(*exec.Cmd) (stop func()) { return func() {} }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// endAsGroup makes the process the leader of a process group. When the context of cmd ends, the
+// endAsSession makes the process the leader of a session and of a process group. When the context of cmd ends, the
 // group gets SIGTERM, and SIGKILL after grace. Call stop after cmd has been waited for.
-func endAsGroup(cmd *exec.Cmd) (stop func()) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+func endAsSession(cmd *exec.Cmd) (stop func()) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var last *time.Timer
 	cmd.Cancel = func() error {
 		group := -cmd.Process.Pid

@@ -3,7 +3,6 @@ package campaign
 import (
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,17 +50,8 @@ func (l launch) processes(s System) []process {
 	}
 }
 
-// inSession returns the words in front of a rank that give it a session of its own, and so, on Linux, an autogroup with the
-// default weight: launchers differ in whether their ranks share one. The rank must not be the leader of its process group.
-func inSession() []string {
-	if runtime.GOOS != "linux" {
-		return nil
-	}
-	return []string{"sh", "-c", `setsid "$@"; exit $?`, "sh"}
-}
-
 // rank returns the command of one rank.
-func (l launch) rank(words ...string) []string { return slices.Concat(inSession(), words, l.work) }
+func (l launch) rank(words ...string) []string { return slices.Concat(words, l.work) }
 
 func (l launch) perHost() int { return l.setting.Ranks / l.setting.Hosts }
 
@@ -96,7 +86,7 @@ func (l launch) hydra(s System) []process {
 			"-launcher", "rsh", "-launcher-exec", l.agent, "-hosts", l.hostList(), "-iface", hostDevice,
 		})
 	}
-	env := slices.Clone(s.Env)
+	env := slices.Concat(s.Env, l.stay())
 	if s.Program == progIntel { // as its script vars.sh does
 		lib := filepath.Join(root, "lib")
 		env = append(env, "I_MPI_ROOT="+root, "LD_LIBRARY_PATH="+lib, "FI_PROVIDER_PATH="+lib)
@@ -124,29 +114,53 @@ func (l launch) openMPI(s System) []process {
 			"--host", l.hostList(), "--map-by", "slot", "--prtemca", "plm_ssh_agent", l.agent, "--prtemca", "prte_if_include", hostDevice,
 		})
 	}
-	return []process{{args: append(args, l.rank(l.programs.Path[s.Program])...), env: s.Env}}
+	return []process{{args: append(args, l.rank(l.programs.Path[s.Program])...), env: slices.Concat(s.Env, l.stay())}}
+}
+
+// stay returns the variable that keeps the ranks of a launcher in its session.
+func (l launch) stay() []string {
+	if l.programs.Session == "" {
+		return nil
+	}
+	return []string{"LD_PRELOAD=" + l.programs.Session}
+}
+
+// together returns one process that starts all. It ends when all have ended or one has failed.
+func together(all []process) process {
+	if len(all) == 1 {
+		return all[0]
+	}
+	var script strings.Builder
+	script.WriteString("trap 'exit 1' TERM\n")
+	for _, p := range all {
+		script.WriteString("{ env")
+		for _, word := range slices.Concat(p.env, p.args) {
+			script.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
+		}
+		script.WriteString(" || kill $$; } &\n")
+	}
+	script.WriteString("wait\n")
+	return process{args: []string{"sh", "-c", script.String()}}
 }
 
 // seedPort is the port of the seed, on the first host.
 const seedPort = "7945"
 
-// nexar returns one nexar run without hosts, else a seed and one nexar run for each host.
+// nexar returns one nexar run without hosts, else a seed and the ranks: all in one session.
 func (l launch) nexar(s System) []process {
-	rank := append([]string{"--"}, l.rank(l.programs.Rank, "-want", s.Want)...)
+	rank := l.rank(l.programs.Rank, "-want", s.Want)
 	if l.setting.Hosts == 0 {
-		run := []string{l.programs.Path[progNexar], "run", "--no-prefix", "-n", strconv.Itoa(l.setting.Ranks)}
+		run := []string{l.programs.Path[progNexar], "run", "--no-prefix", "-n", strconv.Itoa(l.setting.Ranks), "--"}
 		return []process{{args: append(run, rank...), env: s.Env}}
 	}
-	world, seed := strconv.Itoa(l.setting.Ranks), l.network.Addr(0)+":"+seedPort
-	env := append(slices.Clone(s.Env), "NEXAR_CLUSTER_TOKEN="+l.token)
+	seed := l.network.Addr(0) + ":" + seedPort
+	env := append(slices.Clone(s.Env), "NEXAR_CLUSTER_TOKEN="+l.token, "NEXAR_SEEDS="+seed)
 	all := []process{{
-		args: append(l.network.Prefix(0), l.programs.Path[progNexar], "seed", "--listen", seed, "--world", world),
+		args: append(l.network.Prefix(0), l.programs.Path[progNexar], "seed", "--listen", seed, "--world", strconv.Itoa(l.setting.Ranks)),
 		env:  env,
 	}}
-	for host := range l.setting.Hosts {
-		run := append(l.network.Prefix(host), l.programs.Path[progNexar], "run", "--no-prefix", "-n", strconv.Itoa(l.perHost()),
-			"--seed", seed, "--world", world, "--first-rank", strconv.Itoa(host*l.perHost()))
-		all = append(all, process{args: append(run, rank...), env: env})
+	for i := range l.setting.Ranks {
+		all = append(all, process{args: slices.Concat(l.network.Prefix(i/l.perHost()), rank), env: append(slices.Clone(env), "NEXAR_RANK="+strconv.Itoa(i))})
 	}
 	return all
 }
@@ -170,12 +184,9 @@ func (l launch) readable(p process) string {
 			break
 		}
 	}
-	if i := slices.Index(args, "sh"); i >= 0 { // the start in a session of its own
-		args = append(slices.Clone(args[:i]), args[i+len(inSession()):]...)
-	}
 	for _, word := range slices.Concat(p.env, args) {
 		switch {
-		case strings.Contains(word, "=/") && slices.Contains(p.env, word): // the folders of vars.sh
+		case strings.Contains(word, "=/") && slices.Contains(p.env, word): // the folders of vars.sh, and the session
 			continue
 		case l.dir != "" && strings.HasPrefix(word, l.dir):
 			word = "$DIR" + strings.TrimPrefix(word, l.dir)

@@ -97,7 +97,7 @@ func mpis(intel, open, mpich System, crowded bool) []System {
 	mpich.System, mpich.Program = results.System{Name: progMPICH, Label: "MPICH"}, progMPICH
 	open.Flags = append(open.Flags, "--mca", "pml", "ob1")
 	if crowded {
-		intel.Env = append(intel.Env, "I_MPI_WAIT_MODE=1", "I_MPI_PIN=0")
+		intel.Env = append(intel.Env, "I_MPI_WAIT_MODE=1")
 		open.Flags = append(open.Flags, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1")
 		mpich.Env = append(mpich.Env, "MPIR_CVAR_POLLS_BEFORE_YIELD=1")
 	} else {

@@ -87,7 +87,7 @@ func machines(files []*File) string {
 		}
 		for _, s := range f.Header.Systems {
 			if !s.Ours && s.About != "" {
-				software[s.About] = ""
+				software[strings.Join(strings.Fields(s.About), " ")] = ""
 			}
 			if text := fmt.Sprintf("**Missing: %s**, %s", s.Label, s.Missing); s.Missing != "" && !slices.Contains(told, text) {
 				told = append(told, text)
@@ -112,7 +112,11 @@ func summary(files []*File) string {
 			if !ours.Ours {
 				continue
 			}
-			fmt.Fprintf(&b, "| %s | %s |", f.Header.Title, strings.TrimPrefix(ours.Label, "nexar "))
+			title := f.Header.Title
+			if f.Header.Busy > busyMax {
+				title += " (busy machine: a trial)"
+			}
+			fmt.Fprintf(&b, "| %s | %s |", title, strings.TrimPrefix(ours.Label, "nexar "))
 			for _, s := range []State{Near, Far} {
 				t := f.Tally(ours, f.Ops(), false, s)
 				if t.Points() == 0 || !slices.ContainsFunc(states, func(c Census) bool { return c.State == s }) {
@@ -129,9 +133,9 @@ func summary(files []*File) string {
 
 func bold(ratio float64) string {
 	if ratio < 1 {
-		return fmt.Sprintf("**%.2f**", ratio)
+		return "**" + Ratio(ratio) + "**"
 	}
-	return fmt.Sprintf("%.2f", ratio)
+	return Ratio(ratio)
 }
 
 // busyMax is the number of processors that other work may use.

@@ -203,6 +203,11 @@ func TestTexts(t *testing.T) {
 			t.Errorf("%v us: got %q, want %q", us, got, want)
 		}
 	}
+	for ratio, want := range map[float64]string{0.004: "0.00", 9.99: "9.99", 9.999: "10", 123.4: "123"} {
+		if got := Ratio(ratio); got != want {
+			t.Errorf("%v: got %q, want %q", ratio, got, want)
+		}
+	}
 	for bytes, want := range map[int]string{0: "", 8: "8 B", 1000: "1000 B", 4096: "4 KiB", 64 << 20: "64 MiB"} {
 		if got := Size(bytes); got != want {
 			t.Errorf("%d bytes: got %q, want %q", bytes, got, want)
@@ -233,7 +238,7 @@ func TestFilesAndPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| a setting | X | 2.40 | 1, 0, 0 | **0.50** | 0, 0, 1 |", "## another setting", "**Other work used 1.5 of 2 processors", "results/s-2.svg", "run a", "go 1",
+		"| a setting (busy machine: a trial) | X | 2.40 | 1, 0, 0 | **0.50** | 0, 0, 1 |", "## another setting", "**Other work used 1.5 of 2 processors", "results/s-2.svg", "run a", "go 1",
 		"**Missing: C**, no wheel", "near: 0.17 µs, 30 turns; far: 0.59 µs, 24 turns; 6 turns", "| A | 10 | 5.50 µs | 10 µs |", "x, all_reduce 4 KiB: hung 0 (10×)",
 	} {
 		if !strings.Contains(string(text), want) {

@@ -23,7 +23,7 @@ const (
 	rare = 0.1
 )
 
-// classify sets what is near and what is far, by the shortest round trip in any of the files.
+// classify sets the round trip from which the processors are far apart, by the shortest one in any of the files.
 func classify(files []*File) {
 	least := math.Inf(1)
 	for _, f := range files {

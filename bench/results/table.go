@@ -44,7 +44,7 @@ func (f *File) Table(ours System, untouched bool, states []Census) string {
 		}
 		mean := each(states, func(s State) string {
 			if t := f.Tally(ours, []string{op}, untouched, s); t.Points() > 0 {
-				return fmt.Sprintf("%.2f", t.Mean)
+				return Ratio(t.Mean)
 			}
 			return "–"
 		})
@@ -74,11 +74,11 @@ func (f *File) ratio(ours System, p Point, state State) (text string, v Verdict)
 	case Unknown:
 		return cell.lack(), v
 	case Level:
-		text = fmt.Sprintf("≈%.2f", times)
+		text = "≈" + Ratio(times)
 	case Slower:
-		text = fmt.Sprintf("**%.2f**", times)
+		text = "**" + Ratio(times) + "**"
 	default:
-		text = fmt.Sprintf("%.2f", times)
+		text = Ratio(times)
 	}
 	if cell.Few(p.Bytes) || best.Few(p.Bytes) {
 		text += "°"
@@ -128,6 +128,14 @@ func (f *File) Times(untouched bool, states []Census) string {
 		}
 	}
 	return b.String()
+}
+
+// Ratio formats a ratio with two or three digits.
+func Ratio(ratio float64) string {
+	if ratio < 9.995 {
+		return fmt.Sprintf("%.2f", ratio)
+	}
+	return fmt.Sprintf("%.0f", ratio)
 }
 
 // Duration formats microseconds with two or three digits and a unit.
