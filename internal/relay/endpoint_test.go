@@ -67,6 +67,26 @@ func (n *network) connect(from, to int) (a, b transport.Conn) {
 	return a, b
 }
 
+// stream returns a pipe of a conn over relays. It arrives with its first byte.
+func (n *network) stream(a, b transport.Conn) (transport.Sender, transport.Receiver) {
+	n.tb.Helper()
+	s, err := a.OpenPipe(context.Background())
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	if _, err := s.Write([]byte{1}); err != nil {
+		n.tb.Fatal(err)
+	}
+	r, err := b.AcceptPipe(context.Background())
+	if err != nil {
+		n.tb.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		n.tb.Fatal(err)
+	}
+	return s, r
+}
+
 // transfer sends data over a new pipe, calls during halfway, and returns the bytes that arrive.
 func (n *network) transfer(a, b transport.Conn, data []byte, during func()) []byte {
 	n.tb.Helper()

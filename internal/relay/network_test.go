@@ -19,8 +19,12 @@ type network struct {
 	links     []transport.Transport
 	endpoints []*Endpoint
 
+	medium medium
+	wiring sync.WaitGroup
+
 	mu    sync.Mutex
-	graph relaytest.Graph // of living links
+	graph relaytest.Graph  // of living links
+	wires map[[2]int]*wire // by the nodes that write and read
 }
 
 // routes are the next hops of one node.
@@ -33,6 +37,9 @@ type routes struct {
 func (r routes) NextHops(destination membership.NodeID, _ int, hops []membership.NodeID) []membership.NodeID {
 	r.network.mu.Lock()
 	defer r.network.mu.Unlock()
+	if i := relaytest.Index(destination); i < 0 || i >= len(r.network.graph) || relaytest.ID(i) != destination {
+		return append(hops, destination) // It may be about to join.
+	}
 	return r.network.graph.NextHops(r.self, destination, hops)
 }
 
@@ -42,7 +49,14 @@ func (n *network) violated(err error) { n.tb.Errorf("a neighbor has violated the
 // newNetwork returns endpoints that are linked as in the graph.
 func newNetwork(tb testing.TB, graph relaytest.Graph, configure func(i int, cfg *Config)) *network {
 	tb.Helper()
-	n := &network{tb: tb, mem: mem.NewNetwork(), graph: graph.Clone()}
+	return newNetworkOver(tb, graph, medium{}, configure)
+}
+
+// newNetworkOver is newNetwork with links that have properties.
+func newNetworkOver(tb testing.TB, graph relaytest.Graph, m medium, configure func(i int, cfg *Config)) *network {
+	tb.Helper()
+	n := &network{tb: tb, mem: mem.NewNetwork(), graph: graph.Clone(), medium: m, wires: make(map[[2]int]*wire)}
+	tb.Cleanup(n.wiring.Wait)
 	ca := testpeer.NewCA(tb)
 	for i := range graph {
 		creds := ca.Node(tb, relaytest.ID(i).String())
@@ -91,6 +105,7 @@ func (n *network) link(i, j int) {
 	}
 	aSends, bReads := n.pipe(a, b)
 	bSends, aReads := n.pipe(b, a)
+	aSends, bSends = n.wire(i, j, aSends), n.wire(j, i, bSends)
 	if err := n.endpoints[i].Attach(relaytest.ID(j), aSends, aReads, n.violated); err != nil {
 		n.tb.Fatal(err)
 	}
