@@ -108,6 +108,7 @@ func (w *wire) run() {
 			return
 		}
 		next := w.queue[0]
+		w.queue[0] = arrival{}
 		w.queue = w.queue[1:]
 		w.mu.Unlock()
 		time.Sleep(time.Until(next.at))
