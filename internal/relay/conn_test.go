@@ -168,7 +168,12 @@ func TestNodeGone(t *testing.T) {
 // Close tells the peers, also over relays, so that no conn has to become silent.
 func TestCloseTellsPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNetworkOver(t, relaytest.Ring(6), medium{latency: millisecond}, nil)
+		n := newNetworkOver(t, relaytest.Ring(6), medium{latency: millisecond, bandwidth: func(from, to int) int {
+			if from == 0 {
+				return 100_000
+			}
+			return 0
+		}}, nil)
 		var ends []transport.Conn
 		for i := 1; i < 6; i++ {
 			_, b := n.connect(0, i)

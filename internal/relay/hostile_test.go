@@ -274,6 +274,70 @@ func TestForgedHandshakePackets(t *testing.T) {
 	}
 }
 
+// A relay writes its own NodeID as the source into the packets of a dial, so that all replies go over this relay. The node that is dialed
+// refuses the conn, since the certificate names another node.
+func TestRewrittenSourceIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetworkOver(t, line(3), medium{latency: millisecond, pass: func(from, to int, f forward.Frame) []forward.Frame {
+			switch {
+			case from == 1 && to == 2 && f.Source == relaytest.ID(0):
+				f.Source = relaytest.ID(1)
+			case from == 2 && f.Destination == relaytest.ID(1):
+				f.Destination = relaytest.ID(0)
+			}
+			return []forward.Frame{f}
+		}}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() {
+			if c, err := n.endpoints[2].Accept(ctx); err == nil {
+				t.Errorf("node 2 has accepted a conn of %s", c.Peer())
+			}
+		}()
+		if c, err := n.endpoints[0].Dial(ctx, relaytest.ID(2).String(), ""); err == nil {
+			time.Sleep(100 * time.Millisecond)
+			if c.Err() == nil {
+				t.Error("the dial succeeds")
+			}
+		} else if !strings.Contains(err.Error(), "refused") {
+			t.Errorf("the dial ends with %v", err)
+		}
+	})
+}
+
+// A relay does the same to the packets of a conn. The replies do not move to the relay, which then could drop them.
+func TestRewrittenSourceMovesNoConn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		moved, rewrites := 0, false
+		n := newNetworkOver(t, line(3), medium{latency: millisecond, pass: func(from, to int, f forward.Frame) []forward.Frame {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case from == 1 && to == 2 && rewrites:
+				f.Source = relaytest.ID(1)
+			case from == 2 && f.Destination == relaytest.ID(1):
+				f.Destination = relaytest.ID(0)
+				moved++
+			}
+			return []forward.Frame{f}
+		}}, nil)
+		a, b := n.connect(0, 2)
+		mu.Lock()
+		rewrites = true
+		mu.Unlock()
+		data := payload(100_000)
+		for _, ends := range [][2]transport.Conn{{a, b}, {b, a}} {
+			if got := n.transfer(ends[0], ends[1], data, func() {}); !bytes.Equal(got, data) {
+				t.Errorf("got %d bytes, want %d equal ones", len(got), len(data))
+			}
+		}
+		if moved > 0 {
+			t.Errorf("%d frames go to the relay instead of the source", moved)
+		}
+	})
+}
+
 // A relay becomes a black hole in the middle of a transfer, for all frames, for packets, or for those of one direction. The conn ends as
 // stalled, with an error that names both nodes and the relays, and the next dial takes another path.
 func TestBlackHole(t *testing.T) {
