@@ -1,10 +1,10 @@
 package campaign
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -48,21 +48,19 @@ func (o *orphans) end() {
 // children returns the IDs of the child processes of this process.
 func children() []int {
 	var pids []int
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
 		return nil
 	}
-	self := strconv.Itoa(os.Getpid())
-	for _, name := range stats {
+	for _, name := range lists {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // The process has ended.
+			continue // The thread has ended.
 		}
-		// The name of the program, in parentheses, may contain any character.
-		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err == nil && len(fields) > 1 && string(fields[1]) == self {
-			pids = append(pids, pid)
+		for _, word := range strings.Fields(string(text)) {
+			if pid, err := strconv.Atoi(word); err == nil {
+				pids = append(pids, pid)
+			}
 		}
 	}
 	return pids

@@ -143,20 +143,23 @@ func (f *flags) measure(ctx context.Context, progress io.Writer) error {
 	for name, why := range programs.Missing {
 		fmt.Fprintf(progress, "missing: %s: %s\n", name, why)
 	}
-	turns := 0
+	turns, begun, began := 0, 0, time.Now()
 	for _, s := range f.settings {
 		turns += f.campaign.Turns(s)
 	}
-	show := newShow(progress, turns)
-	defer show.end()
-	f.campaign.Programs, f.campaign.Progress, f.campaign.Note = programs, show.progress, show.note
+	f.campaign.Programs = programs
+	f.campaign.Progress = func(setting, system, op string, round int) {
+		begun++
+		fmt.Fprintf(progress, "%6s  %d/%d  %s, round %d, %s: %s\n", time.Since(began).Round(time.Second), begun, turns, setting, round, op, system)
+	}
+	f.campaign.Note = func(text string) { fmt.Fprintln(progress, text) }
 	for _, s := range f.settings {
 		file, err := f.campaign.Measure(ctx, s)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			show.note(err.Error())
+			f.campaign.Note(err.Error())
 			continue
 		}
 		if err := file.Write(filepath.Join(f.raw, s.Name+results.Suffix)); err != nil {

@@ -61,17 +61,3 @@ func TestPageOnly(t *testing.T) {
 		t.Errorf("got %v, %q and the page\n%s", err, out.String(), text)
 	}
 }
-
-func TestShowWithoutTerminal(t *testing.T) {
-	var out bytes.Buffer
-	s := newShow(&out, 2)
-	s.progress("shm-4", "A", "barrier", 1)
-	s.note("it broke")
-	s.progress("shm-4", "B", "barrier", 1)
-	s.end()
-	for _, want := range []string{"1/2  shm-4, round 1, barrier: A", "it broke", "2/2  shm-4, round 1, barrier: B"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("got %q, want %q in it", out.String(), want)
-		}
-	}
-}

@@ -1,12 +1,10 @@
-// Command rank is one rank of the comparison, on nexar for Go. With -local it runs all ranks in
-// one process.
+// Command rank is one rank of the comparison, on nexar for Go.
 //
 // "nexar run" starts it, or the environment has the variables of [nexar.ConfigFromEnv]. It
 // speaks the protocol of README.md, and uses only the public API.
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,8 +36,7 @@ type task struct {
 	ops          []op
 	sizes        []int // bytes
 	budget, warm time.Duration
-	untouched    bool // measure vectors that are not written anew, too
-	local        int
+	untouched    bool     // measure vectors that are not written anew, too
 	want         []string // transports; nil is any
 }
 
@@ -48,20 +45,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg := nexar.Config{CollectiveTimeout: timeout, BarrierTimeout: timeout}
-	say := &lines{out: out}
-	if t.local > 0 {
-		comms, err := nexar.Local(ctx, t.local, cfg)
-		if err != nil {
-			return err
-		}
-		return t.inOneProcess(ctx, comms, say)
-	}
-	node, err := nexar.Join(ctx, cfg)
+	node, err := nexar.Join(ctx, nexar.Config{CollectiveTimeout: timeout, BarrierTimeout: timeout})
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.measure(ctx, node.World(), say), node.Close())
+	return errors.Join(t.measure(ctx, node.World(), &lines{out: out}), node.Close())
 }
 
 func parse(args []string) (task, error) {
@@ -72,7 +60,6 @@ func parse(args []string) (task, error) {
 	budget := flags.Float64("budget", 1, "`seconds` for one operation at one size")
 	warm := flags.Float64("warm", 0, "`seconds` before, which do not count")
 	untouched := flags.Int("untouched", 0, "`1` to measure vectors that are not written anew before each iteration, too")
-	flags.IntVar(&t.local, "local", 0, "number of `ranks` in this process; 0 joins a cluster as one rank")
 	want := flags.String("want", "", "fail unless the ranks use one of these `transports`, separated by commas; those with encryption end in +tls")
 	if err := flags.Parse(args); err != nil {
 		return t, err
@@ -97,16 +84,6 @@ func parse(args []string) (task, error) {
 		t.sizes = append(t.sizes, bytes)
 	}
 	return t, nil
-}
-
-func (t task) inOneProcess(ctx context.Context, comms []*nexar.Comm, say *lines) error {
-	errs := make([]error, len(comms))
-	var all sync.WaitGroup
-	for i, c := range comms {
-		all.Go(func() { errs[i] = errors.Join(t.measure(ctx, c, say), c.Close()) })
-	}
-	all.Wait()
-	return cmp.Or(errs...)
 }
 
 // measure measures all operations at all sizes on one rank.
@@ -148,7 +125,7 @@ func (t task) measure(ctx context.Context, c *nexar.Comm, say *lines) error {
 	return c.Barrier(ctx) // A rank must not close its links while others still measure.
 }
 
-// lines writes lines of JSON, each with one Write. The ranks of the process share it.
+// lines writes lines of JSON, each with one Write. The ranks of a test share it.
 type lines struct {
 	mu  sync.Mutex
 	out io.Writer

@@ -3,54 +3,72 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/nexar-go/nexar"
 )
 
-func TestAllOperationsInOneProcess(t *testing.T) {
-	for _, n := range []string{"1", "3", "4"} {
-		var out bytes.Buffer
-		err := run(t.Context(), []string{
-			"-local", n, "-budget", "0.01", "-warm", "0.001", "-untouched", "1", "-sizes", "8,4096,100000",
-			"-ops", "all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,barrier,copy_only",
-		}, &out)
+// inOneProcess runs n ranks with the flags, and returns their lines.
+func inOneProcess(t *testing.T, n int, args ...string) ([]sample, error) {
+	t.Helper()
+	work, err := parse(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comms, err := nexar.Local(t.Context(), n, nexar.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	say := &lines{out: &out}
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i, c := range comms {
+		all.Go(func() { errs[i] = errors.Join(work.measure(t.Context(), c, say), c.Close()) })
+	}
+	all.Wait()
+	var samples []sample
+	for d := json.NewDecoder(&out); d.More(); {
+		var s sample
+		if err := d.Decode(&s); err != nil {
+			t.Fatal(err)
+		}
+		samples = append(samples, s)
+	}
+	return samples, errors.Join(errs...)
+}
+
+func TestAllOperations(t *testing.T) {
+	for _, n := range []int{1, 3, 4} {
+		samples, err := inOneProcess(t, n, "-budget", "0.01", "-warm", "0.001", "-untouched", "1", "-sizes", "8,4096,100000",
+			"-ops", "all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,barrier")
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines, ranks := 0, int(n[0]-'0')
-		for d := json.NewDecoder(&out); d.More(); lines++ {
-			var s struct {
-				sample
-				About string
-			}
-			if err := d.Decode(&s); err != nil {
-				t.Fatal(err)
-			}
-			if s.About == "" && (s.Wrong != 0 || s.Ranks != ranks || s.Iters < 3) {
-				t.Errorf("got %+v, want %d ranks, at least 3 iterations, and no wrong element", s.sample, ranks)
+		for _, s := range samples {
+			if s.Op != "" && (s.Wrong != 0 || s.Ranks != n || s.Iters < runsFirst) {
+				t.Errorf("got %+v, want %d ranks, at least %d iterations, and no wrong element", s, n, runsFirst)
 			}
 		}
-		if want := 1 + ranks*(6*3*2+1); lines != want {
-			t.Errorf("%s ranks: got %d lines, want %d", n, lines, want)
+		if got, want := len(samples), 1+n*(5*3*2+1); got != want { // One line describes the system.
+			t.Errorf("%d ranks: got %d lines, want %d", n, got, want)
 		}
 	}
 }
 
-func TestMessagesInOneProcess(t *testing.T) {
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-local", "3", "-budget", "0.01", "-sizes", "4096", "-ops", "send_recv"}, &out); err != nil {
-		t.Fatal(err)
-	}
-	if got := bytes.Count(out.Bytes(), []byte(`"wrong":0`)); got != 3 {
-		t.Errorf("got %d ranks with correct results, want 3:\n%s", got, out.String())
+func TestMessages(t *testing.T) {
+	samples, err := inOneProcess(t, 3, "-budget", "0.01", "-sizes", "4096", "-ops", "send_recv")
+	if err != nil || len(samples) != 4 || samples[1].Wrong+samples[2].Wrong+samples[3].Wrong != 0 {
+		t.Errorf("got %+v, %v, want 3 ranks with correct results", samples, err)
 	}
 }
 
 func TestWrongTransportIsNotMeasured(t *testing.T) {
-	var out bytes.Buffer
-	err := run(t.Context(), []string{"-local", "2", "-sizes", "8", "-ops", "barrier", "-want", "shm"}, &out)
-	if err == nil || out.Len() > 0 {
-		t.Errorf("got error %v and output %q, want an error and no output", err, out.String())
+	if samples, err := inOneProcess(t, 2, "-sizes", "8", "-ops", "barrier", "-want", "shm"); err == nil || len(samples) > 0 {
+		t.Errorf("got error %v and %+v, want an error and no output", err, samples)
 	}
 }
 

@@ -44,8 +44,7 @@ func sum(ranks, i int) (s float32) {
 	return s
 }
 
-// ops returns the operations of all programs, and copy_only, which only this program has. It
-// measures the memory bandwidth when all ranks copy a vector at once.
+// ops returns the operations of all programs.
 func ops() []op {
 	return []op{
 		{name: "all_reduce", vectors: allReduceVectors, run: runAllReduce},
@@ -55,7 +54,6 @@ func ops() []op {
 		{name: "all_to_all", vectors: allToAllVectors, run: runAllToAll},
 		{name: "barrier", empty: true, vectors: noVectors, run: runBarrier},
 		{name: "send_recv", oneWay: true, vectors: sendRecvVectors, run: runSendRecv},
-		{name: "copy_only", vectors: copyVectors, run: runCopy},
 	}
 }
 
@@ -141,14 +139,5 @@ func runSendRecv(ctx context.Context, c *nexar.Comm, dst, src []float32) error {
 		}
 		return nexar.Send(ctx, c, src, 0, tag)
 	}
-	return nil
-}
-
-func copyVectors(p place) vectors {
-	return vectors{src: p.count, dst: p.count, want: func(i int) float32 { return value(p.rank, i) }}
-}
-
-func runCopy(_ context.Context, _ *nexar.Comm, dst, src []float32) error {
-	copy(dst, src)
 	return nil
 }
