@@ -59,6 +59,34 @@ func TestAllOperations(t *testing.T) {
 	}
 }
 
+// TestRewritten checks that the vectors are written anew before each iteration, and not where they are to stay untouched.
+func TestRewritten(t *testing.T) {
+	for untouched, want := range map[bool]float32{false: 2, true: 0} {
+		comms, err := nexar.Local(t.Context(), 2, nexar.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := find("all_reduce")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for _, c := range comms {
+			all.Go(func() {
+				r := &rank{comm: c, src: make([]float32, 2), dst: make([]float32, 2)}
+				_, err := r.measure(t.Context(), sum, 8, task{budget: 10 * time.Millisecond, untouched: untouched})
+				if err != nil || r.dst[1] != want {
+					t.Errorf("untouched %v: got %v, %v, want a sum of %v after the last iteration", untouched, r.dst, err, want)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
 func TestMessages(t *testing.T) {
 	samples, err := inOneProcess(t, 3, "-budget", "0.01", "-sizes", "4096", "-ops", "send_recv")
 	if err != nil || len(samples) != 4 || samples[1].Wrong+samples[2].Wrong+samples[3].Wrong != 0 {

@@ -64,6 +64,10 @@ func (r *rank) measure(ctx context.Context, o op, bytes int, t task) ([]sample, 
 			}
 			return r.once(ctx, o, dst, src)
 		}
+		if samples[i].Untouched { // Sums of the vectors of before would grow.
+			clear(src)
+			clear(dst)
+		}
 		if t.warm > 0 {
 			if err := r.repeat(ctx, t.warm, once); err != nil {
 				return nil, err

@@ -150,6 +150,12 @@ size_t results(const Rank& me, const std::string& op, size_t bytes) {
   return bytes / 4;
 }
 
+// clear sets the vectors to zero, so that repeated sums do not grow.
+void clear(Rank& me) {
+  std::fill(me.src.begin(), me.src.end(), 0.f);
+  std::fill(me.dst.begin(), me.dst.end(), 0.f);
+}
+
 // wrong runs an operation once and returns the number of wrong elements.
 size_t wrong(Rank& me, const std::string& op, size_t bytes, const Run& run) {
   size_t all = std::max(bytes / 4, me.block(bytes) * size_t(me.ranks)), bad = 0;
@@ -161,8 +167,7 @@ size_t wrong(Rank& me, const std::string& op, size_t bytes, const Run& run) {
   run();
   for (size_t i = 0; i < results(me, op, bytes); i++)
     bad += me.dst[i] != wanted(me, op, me.block(bytes), i);
-  std::fill_n(me.src.begin(), all, 0.f);
-  std::fill_n(me.dst.begin(), all, 0.f);
+  clear(me);
   return bad;
 }
 
@@ -213,6 +218,7 @@ void measure(Rank& me, const std::string& op, size_t bytes) {
   size_t bad = wrong(me, op, bytes, run);
   for (bool untouched : {false, true}) {
     if (untouched && (!me.untouched || bytes == 0)) continue;
+    if (untouched) clear(me);
     if (me.warm > 0) repeat(me, op, bytes, run, untouched, me.warm);
     repeat(me, op, bytes, run, untouched, me.budget);
     std::sort(me.times.begin(), me.times.end());

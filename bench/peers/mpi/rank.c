@@ -80,6 +80,13 @@ static const struct op ops[] = {
 
 static int is(const struct op *op, const char *name) { return strcmp(op->name, name) == 0; }
 
+/* clear sets the vectors to zero, so that repeated sums do not grow. */
+static void clear(struct rank *me, size_t bytes) {
+  size_t all = bytes + (size_t)me->ranks * sizeof(float);
+  memset(me->src, 0, all);
+  memset(me->dst, 0, all);
+}
+
 /* wrong runs an operation once and returns the number of wrong elements. */
 static size_t wrong(struct rank *me, const struct op *op, size_t bytes) {
   size_t count = bytes / 4, each = block(me, bytes), bad = 0;
@@ -103,8 +110,7 @@ static size_t wrong(struct rank *me, const struct op *op, size_t bytes) {
       bad += me->dst[i] != value((int)(i / each), (size_t)me->rank * each + i % each);
   if (is(op, "send_recv") && (me->rank == 0 || me->rank == last))
     for (size_t i = 0; i < count; i++) bad += me->dst[i] != value(last - me->rank, i);
-  memset(me->src, 0, each * (size_t)n > count ? each * (size_t)n * 4 : count * 4);
-  memset(me->dst, 0, each * (size_t)n > count ? each * (size_t)n * 4 : count * 4);
+  clear(me, bytes);
   return bad;
 }
 
@@ -150,6 +156,7 @@ static void repeat(struct rank *me, const struct op *op, size_t bytes, int untou
 static void measure(struct rank *me, const struct op *op, size_t bytes) {
   size_t bad = wrong(me, op, bytes);
   for (int untouched = 0; untouched <= me->untouched && !(untouched && bytes == 0); untouched++) {
+    if (untouched) clear(me, bytes);
     if (me->warm > 0) repeat(me, op, bytes, untouched, me->warm);
     repeat(me, op, bytes, untouched, me->budget);
     int n = me->runs;

@@ -107,9 +107,13 @@ class Operation:
         dist.barrier()
         self.run()
         wrong = int((self.dst != self.want()).sum())
+        self.clear()
+        return wrong
+
+    def clear(self):
+        """Sets the vectors to zero, so that repeated sums do not grow."""
         self.src.zero_()
         self.dst.zero_()
-        return wrong
 
     def rewrite(self):
         """Writes the input anew, so that no rank finds it in its own cache."""
@@ -149,6 +153,8 @@ def agreed(n):
 def measure(op, bytes, args):
     wrong = op.wrong()
     for untouched in [False, True] if args.untouched and bytes else [False]:
+        if untouched:
+            op.clear()
         if args.warm:
             op.repeat(untouched, args.warm)
         times = op.repeat(untouched, args.budget)

@@ -116,9 +116,14 @@ impl Rank {
         self.client.barrier().await?;
         self.run(op, bytes).await?;
         let bad = (0..self.results(op, bytes)).filter(|&i| self.dst[i] != self.wanted(op, each, i)).count();
+        self.clear();
+        Ok(bad)
+    }
+
+    /// Sets the vectors to zero, so that repeated sums do not grow.
+    fn clear(&mut self) {
         self.src.fill(0.0);
         self.dst.fill(0.0);
-        Ok(bad)
     }
 
     /// Writes the input of an operation anew, so that no rank finds it in its own cache.
@@ -175,6 +180,9 @@ impl Rank {
         for untouched in [false, true] {
             if untouched && (!work.untouched || bytes == 0) {
                 continue;
+            }
+            if untouched {
+                self.clear();
             }
             if work.warm > 0.0 {
                 self.repeat(op, bytes, untouched, work.warm).await?;
