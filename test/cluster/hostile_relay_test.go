@@ -59,17 +59,19 @@ func tampers() map[string]func(h *hostileRelay, to membership.NodeID, f forward.
 			return []forward.Frame{f}
 		},
 		"repeats": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			h.old = append(h.old[max(0, len(h.old)-200):], f)
+			again := f
+			again.Payload = slices.Clone(f.Payload)
+			h.old = append(h.old[max(0, len(h.old)-200):], again)
 			if h.rng.IntN(8) > 0 {
 				return []forward.Frame{f}
 			}
 			h.note()
-			again := h.old[h.rng.IntN(len(h.old))]
+			again = h.old[h.rng.IntN(len(h.old))]
 			again.Hops = f.Hops
 			return []forward.Frame{f, again}
 		},
 		"alters": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			if f.Kind == forward.Packets && h.rng.IntN(6) == 0 {
+			if f.Kind == forward.Packets && len(f.Payload) > 0 && h.rng.IntN(6) == 0 {
 				h.note()
 				f.Payload = slices.Clone(f.Payload)
 				f.Payload[h.rng.IntN(len(f.Payload))] ^= 1 << h.rng.IntN(8)
@@ -77,13 +79,30 @@ func tampers() map[string]func(h *hostileRelay, to membership.NodeID, f forward.
 			return []forward.Frame{f}
 		},
 		"forges": func(h *hostileRelay, _ membership.NodeID, f forward.Frame) []forward.Frame {
-			if f.Kind == forward.Packets && h.rng.IntN(6) == 0 {
+			if f.Kind == forward.Packets && len(f.Payload) > 0 && h.rng.IntN(6) == 0 {
 				h.note()
 				f.Payload = make([]byte, len(f.Payload))
 				for i := range f.Payload {
 					f.Payload[i] = byte(h.rng.Uint32())
 				}
 				f.Kind = []forward.Kind{forward.Packets, forward.Question, forward.Answer}[h.rng.IntN(3)]
+			}
+			return []forward.Frame{f}
+		},
+		"rewrites": func(h *hostileRelay, to membership.NodeID, f forward.Frame) []forward.Frame {
+			if h.rng.IntN(6) > 0 {
+				return []forward.Frame{f}
+			}
+			h.note()
+			switch h.rng.IntN(4) {
+			case 0:
+				f.Source = to
+			case 1:
+				f.Source[h.rng.IntN(len(f.Source))] ^= 1
+			case 2:
+				f.Salt ^= 1 << h.rng.IntN(8)
+			default:
+				f.Destination[h.rng.IntN(len(f.Destination))] ^= 1
 			}
 			return []forward.Frame{f}
 		},
@@ -123,12 +142,12 @@ func newTamper(kind string) relay.Tamper {
 	}
 }
 
-// TestHostileRelay: a relay drops, delays, repeats, alters or forges frames of others. All calls have the right results, as
-// the packets are sent again, also over another path. Nodes count the packets that are lost.
+// TestHostileRelay: a relay drops, delays, repeats, alters or forges frames of others, or rewrites their addresses. All calls have the right
+// results, as the packets are sent again, also over another path. Nodes count the packets that are lost.
 func TestHostileRelay(t *testing.T) {
 	t.Parallel()
 	const ranks, hostile = 5, 1
-	for _, kind := range []string{"drops", "delays", "repeats", "alters", "forges"} {
+	for _, kind := range []string{"drops", "delays", "repeats", "alters", "forges", "rewrites"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			workers, seed := startWithHostile(t, ranks, kind, hostile)
