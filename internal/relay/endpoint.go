@@ -116,7 +116,7 @@ func New(cfg Config) (*Endpoint, error) {
 	e.packets = newPackets(e)
 	e.socket, err = quic.Listen(quic.Config{
 		PacketConn: e.packets, Log: cfg.Log, PipeWindow: pipeWindow, MaxPipes: pipesMax, Heartbeat: silenceMax, IdleTimeout: silenceMax,
-		PacketSize: packetSize,
+		HandshakeTimeout: handshakeTime << 3, PacketSize: packetSize,
 	})
 	if err != nil {
 		return nil, err
@@ -183,22 +183,29 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn,
 		var c transport.Conn
 		c, err = e.quic.Dial(limited, (&address{node: id, salt: path}).text(), addr)
 		cancel()
+		if ctx.Err() != nil { // NodeGone does not see a connection that is not registered yet.
+			if err == nil {
+				c.Close()
+			}
+			return nil, d.explain(context.Cause(ctx))
+		}
 		if err == nil {
 			e.prefer(id, path)
 			return c, nil
-		}
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-			break
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.salts[id] = uint8(rand.Uint32())
-	if d.lost != forward.Queued {
-		err = fmt.Errorf("%w: packets were lost here: %v", err, d.lost)
+	return nil, d.explain(err)
+}
+
+// explain adds why packets of the dial were dropped at this node.
+func (d *dial) explain(err error) error {
+	if d.lost == forward.Queued {
+		return err
 	}
-	return nil, err
+	return fmt.Errorf("%w: packets were lost here: %v", err, d.lost)
 }
 
 // prefer makes the next Dial begin with a salt.
@@ -354,11 +361,14 @@ func (e *Endpoint) Close() error {
 	return nil
 }
 
-// sendPacket sends a packet of this node, and waits while many wait for the same neighbor, but not long: a connection has a goroutine that sends.
+// sendPacket sends a packet of this node, after a wait while many wait for the same neighbor, but not long, and only once for one that does not read: quic-go
+// sends on a goroutine of each connection, but also on one for all, such as refusals.
 func (e *Endpoint) sendPacket(f forward.Frame, packet []byte) {
 	e.mu.Lock()
-	to, isQueued := e.sendLocked(f, packet)
-	mustWait := func() bool { return isQueued && e.node.Waits(to) >= roomMin }
+	mustWait := func() bool {
+		to, waits := e.node.Waits(f)
+		return waits >= roomMin && !e.neighbors[to].isSlow
+	}
 	isFull := mustWait()
 	e.mu.Unlock()
 	if isFull {
@@ -366,6 +376,12 @@ func (e *Endpoint) sendPacket(f forward.Frame, packet []byte) {
 		defer cancel()
 		e.awaitWritten(limited.Done(), mustWait)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if to, waits := e.node.Waits(f); isFull && waits >= roomMin {
+		e.neighbors[to].isSlow = true
+	}
+	e.sendLocked(f, packet)
 }
 
 // send sends a frame of this node.
@@ -386,18 +402,17 @@ func (e *Endpoint) answer(v *neighbor, f forward.Frame) {
 }
 
 // sendLocked sends a frame of this node, and notes why it is lost.
-func (e *Endpoint) sendLocked(f forward.Frame, packet []byte) (to membership.NodeID, isQueued bool) {
+func (e *Endpoint) sendLocked(f forward.Frame, packet []byte) {
 	o, to := e.node.Send(time.Now(), f, packet)
 	if o == forward.Queued {
 		e.neighbors[to].wakeUp()
-		return to, true
+		return
 	}
 	for d := range e.dials {
 		if d.peer == f.Destination {
 			d.lost = o
 		}
 	}
-	return to, false
 }
 
 // receive handles a frame of a neighbor.
@@ -416,12 +431,12 @@ func (e *Endpoint) receive(v *neighbor, f forward.Frame) error {
 	case err != nil:
 		return violation(err)
 	case o != forward.Delivered || f.Source == e.cfg.Self:
-	case f.Kind == forward.Packets:
+	case f.Kind == forward.Packets && forward.IsValid(f.Payload):
 		e.packets.deliver(f.Payload, &address{f.Source, forward.ReplySalt(f.Salt), v.id})
 	case f.Kind == forward.Question:
 		e.answer(v, f)
-	default:
-		e.packets.answer(f.Source, forward.ReplySalt(f.Salt), f.Payload)
+	case f.Kind == forward.Answer:
+		e.packets.answer(f.Source, f.Payload)
 	}
 	return nil
 }

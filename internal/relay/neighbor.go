@@ -24,6 +24,7 @@ type neighbor struct {
 	wake     chan struct{} // has a value if there may be something to write
 	gone     chan struct{} // closed by detach
 	writing  bool          // writeTo writes frames
+	isSlow   bool          // a packet has waited in vain since the last frames were written
 }
 
 // Attach starts to relay over a link to a neighbor, which has been authenticated. It replaces an
@@ -106,6 +107,9 @@ func (e *Endpoint) writeTo(v *neighbor) error {
 		if e.neighbors[v.id] != v {
 			e.mu.Unlock()
 			return transport.ErrClosed
+		}
+		if v.writing {
+			v.isSlow = false
 		}
 		frames = e.nextLocked(v, frames[:0])
 		v.writing = len(frames) > 0

@@ -39,11 +39,11 @@ type packets struct {
 
 	mu        sync.Mutex // guards the fields below
 	arrived   sync.Cond  // frames, the deadline or the end
-	taken     sync.Cond  // a frame has been taken
 	frames    []delivered
+	waiting   map[membership.NodeID]int // frames, by the neighbor that has delivered them
 	deadline  deadline.Deadline
 	closed    bool
-	questions map[uint64]chan struct{}
+	questions map[uint64]question
 }
 
 // A delivered frame has packets for this node.
@@ -54,35 +54,36 @@ type delivered struct {
 }
 
 const (
-	// framesMax is the number of delivered frames that wait for QUIC. Then neighbors wait: QUIC waits for nobody to read them.
+	// framesMax is the number of frames of a neighbor that wait for QUIC, which waits for nobody to read them.
 	framesMax = 64
 	// roomTime is the longest time that QUIC waits to send a packet to a slow neighbor.
 	roomTime = 50 * time.Millisecond
-	// roomMin is the number of bytes of this node that wait for a neighbor at most, unless roomTime has passed. A full queue would lose packets.
+	// roomMin is the memory of the frames of this node that wait for a neighbor from which on packets wait. A full queue would lose them.
 	roomMin = forward.QueueMax / 4
 	// answerTime is the longest time for an answer over another path.
 	answerTime = time.Second
+	// moreTime is the time for answers over other paths after the first one.
+	moreTime = 50 * time.Millisecond
 	// pathsAsked is the number of paths on which Answers asks.
 	pathsAsked = 8
 )
 
 func newPackets(e *Endpoint) *packets {
-	p := &packets{endpoint: e, questions: make(map[uint64]chan struct{})}
-	p.arrived.L, p.taken.L = &p.mu, &p.mu
+	p := &packets{endpoint: e, waiting: make(map[membership.NodeID]int), questions: make(map[uint64]question)}
+	p.arrived.L = &p.mu
 	p.deadline = deadline.Deadline{L: &p.mu, Wake: p.arrived.Broadcast}
 	return p
 }
 
-// deliver gives QUIC the packets of a frame. It waits while too many frames wait.
+// deliver gives QUIC the packets of a frame. They are lost while too many frames of the same neighbor wait.
 func (p *packets) deliver(payload []byte, from *address) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.frames) >= framesMax && !p.closed {
-		p.taken.Wait()
-	}
-	if p.closed {
+	if p.closed || p.waiting[from.via] >= framesMax {
+		p.endpoint.node.Free(payload)
 		return
 	}
+	p.waiting[from.via]++
 	p.frames = append(p.frames, delivered{payload, payload, from})
 	p.arrived.Signal()
 }
@@ -108,8 +109,9 @@ func (p *packets) ReadFrom(b []byte) (int, net.Addr, error) {
 		if f.payload = rest; len(rest) == 0 {
 			p.endpoint.node.Free(f.whole)
 			p.frames[0] = delivered{}
-			if p.frames = p.frames[1:]; len(p.frames) == framesMax-1 {
-				p.taken.Broadcast()
+			p.frames = p.frames[1:]
+			if p.waiting[from.via]--; p.waiting[from.via] == 0 {
+				delete(p.waiting, from.via)
 			}
 		}
 		if len(packet) > 0 {
@@ -132,7 +134,6 @@ func (p *packets) Close() error {
 	p.closed = true
 	p.deadline.Set(time.Time{})
 	p.arrived.Broadcast()
-	p.taken.Broadcast()
 	return nil
 }
 
@@ -173,48 +174,71 @@ func (p *packets) Node(addr net.Addr) string { return addr.(*address).node.Strin
 // Source returns the neighbor that has delivered the packet with the address.
 func (p *packets) Source(addr net.Addr) netip.Addr { return netip.AddrFrom16(addr.(*address).via) }
 
-// Answers asks the node at an address for an answer, over other paths. The next Dial takes the first one with an answer.
+// A question is one that has no answer yet.
+type question struct {
+	node     membership.NodeID
+	salt     uint8
+	answered chan<- uint8 // gets the salt
+}
+
+// Answers asks the node at an address for answers, over other paths. The next Dial takes one of the paths with an answer at random: a relay may pass
+// questions on, and nothing else.
 func (p *packets) Answers(ctx context.Context, addr net.Addr) bool {
 	a := addr.(*address)
-	number, answered := rand.Uint64(), make(chan struct{})
-	p.mu.Lock()
-	p.questions[number] = answered
-	p.mu.Unlock()
-	for i := range uint8(pathsAsked) {
-		change := i + 1 // the other next hop of this node, of the peer, and of both
+	answered := make(chan uint8, pathsAsked)
+	numbers := make([]uint64, pathsAsked)
+	for i := range numbers {
+		change := uint8(i + 1) // the other next hop of this node, of the peer, and of both
 		if change > 3 {
 			change = uint8(1 + rand.IntN(255))
 		}
+		numbers[i] = rand.Uint64()
+		p.mu.Lock()
+		p.questions[numbers[i]] = question{a.node, a.salt ^ change, answered}
+		p.mu.Unlock()
 		p.endpoint.send(forward.Frame{
 			Kind: forward.Question, Salt: a.salt ^ change, Source: p.endpoint.cfg.Self, Destination: a.node,
-			Payload: binary.BigEndian.AppendUint64(nil, number),
+			Payload: binary.BigEndian.AppendUint64(nil, numbers[i]),
 		})
 	}
 	limited, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	select {
-	case <-answered:
-		return true
-	case <-limited.Done():
-		p.mu.Lock()
-		defer p.mu.Unlock()
+	var salts []uint8
+	var enough <-chan time.Time
+	for isOver := false; !isOver; {
+		select {
+		case salt := <-answered:
+			if salts = append(salts, salt); len(salts) == 1 {
+				enough = time.After(moreTime)
+			}
+		case <-enough:
+			isOver = true
+		case <-limited.Done():
+			isOver = true
+		}
+	}
+	p.mu.Lock()
+	for _, number := range numbers {
 		delete(p.questions, number)
+	}
+	p.mu.Unlock()
+	if len(salts) == 0 {
 		return false
 	}
+	p.endpoint.prefer(a.node, salts[rand.IntN(len(salts))])
+	return true
 }
 
-// answer handles an answer of a node that has come back with a salt.
-func (p *packets) answer(node membership.NodeID, salt uint8, payload []byte) {
+// answer handles an answer of a node.
+func (p *packets) answer(node membership.NodeID, payload []byte) {
 	if len(payload) != 8 {
 		return
 	}
 	number := binary.BigEndian.Uint64(payload)
 	p.mu.Lock()
-	answered := p.questions[number]
-	delete(p.questions, number)
-	p.mu.Unlock()
-	if answered != nil {
-		p.endpoint.prefer(node, salt)
-		close(answered)
+	defer p.mu.Unlock()
+	if q, isAsked := p.questions[number]; isAsked && q.node == node {
+		delete(p.questions, number)
+		q.answered <- q.salt
 	}
 }

@@ -6,8 +6,9 @@
 //
 // # Queues
 //
-// Frames wait in one queue for each neighbor and source; the node's own frames are one more source. The queues of a neighbor take turns by
-// deficit round robin (Shreedhar and Varghese, 1995). A frame is dropped if its queue is full, if the neighbor that has sent it holds too much
+// Frames wait in one queue for each neighbor, the neighbor that they come from (or the node itself), and source. The queues take turns by
+// deficit round robin (Shreedhar and Varghese, 1995): first those of the neighbors that they come from, by the number of their sources up to a
+// limit, then the sources. A frame is dropped if its queue is full, if the neighbor that has sent it holds too much
 // of the memory of the node, or if it has waited too long. So nothing waits for room, no cycle of nodes can wait for each other, and the
 // memory of a node is bounded for each neighbor, whatever the neighbor sends.
 //
@@ -19,6 +20,7 @@ package forward
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,8 +30,10 @@ import (
 const (
 	// QueueMax is the number of bytes of a queue: a few milliseconds at the speed of a link, enough for the window of a connection.
 	QueueMax = 512 << 10
-	// HeldMax is the number of bytes of the frames of one neighbor that a node holds.
-	HeldMax = 2 << 20
+	// InletMax is the number of bytes of the frames of one neighbor that wait for another one, and HeldMax of those that wait for all. So a
+	// neighbor that does not read takes no room from frames for others.
+	InletMax = 1 << 20
+	HeldMax  = 4 << 20
 	// AgeMax is the time that a frame waits at most. The ends have sent its packets again by then.
 	AgeMax = 500 * time.Millisecond
 )
@@ -89,6 +93,7 @@ type Node struct {
 	cfg       Config
 	neighbors map[membership.NodeID]*neighbor
 	held      map[membership.NodeID]int // memory of the frames of a neighbor that wait, also of one that has gone
+	expired   time.Time                 // the last call of expire
 	stats     Stats
 	hops      []membership.NodeID
 	buffers   sync.Pool // *[PayloadMax]byte
@@ -125,7 +130,7 @@ func (n *Node) Free(payload []byte) {
 // NeighborUp adds a neighbor, or replaces its link.
 func (n *Node) NeighborUp(id membership.NodeID) {
 	n.NeighborDown(id)
-	n.neighbors[id] = &neighbor{id: id, flows: make(map[flowID]*flow)}
+	n.neighbors[id] = newNeighbor(id)
 }
 
 // NeighborDown removes a neighbor. The frames that wait for it are lost.
@@ -150,7 +155,7 @@ func (n *Node) Send(now time.Time, f Frame, packet []byte) (o Outcome, wake memb
 	f.Hops = 0
 	v := n.choose(&f, nil)
 	if packet != nil {
-		if v != nil && v.waiting(n.own()) < QueueMax && n.extend(v, &f, packet) {
+		if v != nil && n.extend(now, v, &f, packet) {
 			return Queued, v.id
 		}
 		f.Payload = AppendPacket(make([]byte, 0, packetHeader+len(packet)), packet)
@@ -165,18 +170,20 @@ func (n *Node) Answer(now time.Time, asker membership.NodeID, f Frame) (o Outcom
 	return n.enqueue(now, f, flowID{asker, f.Source}, n.choose(&f, nil))
 }
 
-// Waits returns the memory of the frames of this node that wait for a neighbor.
-func (n *Node) Waits(id membership.NodeID) int {
-	if v := n.neighbors[id]; v != nil {
-		return v.waiting(n.own())
+// Waits returns the neighbor on the path of a frame of this node, and the memory of its frames that wait for that neighbor: 0 without a route.
+func (n *Node) Waits(f Frame) (to membership.NodeID, memory int) {
+	if v := n.choose(&f, nil); v != nil {
+		to = v.id
+		memory, _ = v.waiting(n.own())
 	}
-	return 0
+	return to, memory
 }
 
 // Waiting returns the memory of the frames of this node that wait for neighbors.
 func (n *Node) Waiting() (bytes int) {
 	for _, v := range n.neighbors {
-		bytes += v.waiting(n.own())
+		memory, _ := v.waiting(n.own())
+		bytes += memory
 	}
 	return bytes
 }
@@ -206,7 +213,7 @@ func (n *Node) enqueue(now time.Time, f Frame, id flowID, v *neighbor) (o Outcom
 		o = HopLimit
 	case v == nil:
 		o = NoRoute
-	case v.waiting(id)+f.memory() > QueueMax, id.from != n.cfg.Self && n.held[id.from]+f.memory() > HeldMax:
+	case n.isFull(f, id, v) && (!n.expire(now) || n.isFull(f, id, v)):
 		o = Full
 	default:
 		v.enqueue(id, queued{frame: f, since: now})
@@ -217,6 +224,30 @@ func (n *Node) enqueue(now time.Time, f Frame, id flowID, v *neighbor) (o Outcom
 	}
 	n.drop(f)
 	return o, wake
+}
+
+// isFull reports whether a frame has no room.
+func (n *Node) isFull(f Frame, id flowID, v *neighbor) bool {
+	ofFlow, ofInlet := v.waiting(id)
+	return ofFlow+f.memory() > QueueMax || ofInlet+f.memory() > InletMax || id.from != n.cfg.Self && n.held[id.from]+f.memory() > HeldMax
+}
+
+// expire drops the frames that have waited too long for neighbors that do not read, unless it has looked for them lately.
+func (n *Node) expire(now time.Time) bool {
+	if now.Sub(n.expired) < AgeMax/8 {
+		return false
+	}
+	n.expired = now
+	for _, v := range n.neighbors {
+		for _, in := range slices.Clone(v.active) {
+			for _, fl := range slices.Clone(in.active) {
+				for len(fl.queue) > 0 && now.Sub(fl.queue[0].since) > AgeMax {
+					n.drop(n.taken(in.from, v.pop(in, fl)).frame)
+				}
+			}
+		}
+	}
+	return true
 }
 
 func (n *Node) drop(f Frame) {
@@ -240,13 +271,21 @@ func (n *Node) choose(f *Frame, from *neighbor) (best *neighbor) {
 
 // dequeue returns the next frame for a neighbor, and counts it as one that no longer waits.
 func (n *Node) dequeue(v *neighbor) (q queued, ok bool) {
-	id, q, ok := v.dequeue()
-	if ok && id.from != n.cfg.Self {
-		if n.held[id.from] -= q.frame.memory(); n.held[id.from] == 0 {
-			delete(n.held, id.from)
-		}
+	from, q, ok := v.dequeue()
+	if ok {
+		q = n.taken(from, q)
 	}
 	return q, ok
+}
+
+// taken counts a frame from a neighbor as one that no longer waits.
+func (n *Node) taken(from membership.NodeID, q queued) queued {
+	if from != n.cfg.Self {
+		if n.held[from] -= q.frame.memory(); n.held[from] == 0 {
+			delete(n.held, from)
+		}
+	}
+	return q
 }
 
 // Next returns the next frame for a neighbor, whose payload the caller frees. ok is false if there is none.
@@ -272,8 +311,8 @@ func (n *Node) Next(now time.Time, to membership.NodeID) (f Frame, ok bool) {
 // Held returns the memory of the queues of this node.
 func (n *Node) Held() (bytes int) {
 	for _, v := range n.neighbors {
-		for _, fl := range v.flows {
-			bytes += fl.bytes
+		for _, in := range v.active {
+			bytes += in.memory
 		}
 	}
 	return bytes

@@ -81,6 +81,21 @@ func ParseHeader(b []byte) (f Frame, payload int, err error) {
 	return f, payload, nil
 }
 
+// packetMin is the length of the shortest packet that QUIC handles (RFC 9000, section 10.3).
+const packetMin = 21
+
+// IsValid reports whether a payload is packets that QUIC may handle.
+func IsValid(payload []byte) bool {
+	for len(payload) > 0 {
+		packet, rest := CutPacket(payload)
+		if len(packet) < packetMin {
+			return false
+		}
+		payload = rest
+	}
+	return true
+}
+
 // AppendPacket appends a packet to a payload.
 func AppendPacket(payload, packet []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(payload, uint16(len(packet))), packet...)

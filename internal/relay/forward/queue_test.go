@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/relay/relaytest"
 )
@@ -75,7 +76,7 @@ func TestQueueBounds(t *testing.T) {
 		return bytes
 	}
 	least, most := forward.QueueMax*3/4, forward.QueueMax
-	for source := 10; source < 13; source++ {
+	for source := 10; source < 12; source++ {
 		if got := fill(2, source, 1); got < least || got > most {
 			t.Errorf("the queue of source %d takes %d bytes, want %d to %d", source, got, least, most)
 		}
@@ -84,8 +85,8 @@ func TestQueueBounds(t *testing.T) {
 	if got := fill(2, 14, 1); got > 0 {
 		t.Errorf("neighbor 2 has filled its share, and %d bytes more are queued", got)
 	}
-	if got := fill(2, 10, 3); got > 0 {
-		t.Errorf("neighbor 2 has filled its share, and %d bytes more are queued for another neighbor", got)
+	if got := fill(2, 10, 3); got < least || got > most {
+		t.Errorf("neighbor 2 gets room for %d bytes for another neighbor, want %d to %d", got, least, most)
 	}
 	if got := fill(3, 20, 1); got < least {
 		t.Errorf("neighbor 3 gets room for %d bytes beside neighbor 2, want %d", got, least)
@@ -94,7 +95,7 @@ func TestQueueBounds(t *testing.T) {
 	for o := forward.Queued; o == forward.Queued; own += 1280 {
 		o, _ = n.Send(start, frame(0, 1, 0), zeros[:1280])
 	}
-	if own < least || own > most || n.Waits(relaytest.ID(1)) > forward.QueueMax+forward.PayloadMax || n.Waiting() != n.Waits(relaytest.ID(1)) {
+	if own < least || own > most || waits(n) > forward.QueueMax+forward.PayloadMax || n.Waiting() != waits(n) {
 		t.Errorf("own packets get room for %d bytes, want %d to %d", own, least, most)
 	}
 	take(n, start, 1)
@@ -102,8 +103,60 @@ func TestQueueBounds(t *testing.T) {
 		t.Errorf("neighbor 2 gets room for %d bytes when its frames have left, want %d", got, least)
 	}
 	take(n, start, 1)
+	take(n, start, 3)
 	if n.Held() != 0 {
 		t.Errorf("%d bytes are held at the end", n.Held())
+	}
+}
+
+// Neighbors that do not read take room from frames for others only until their frames are too old.
+func TestNeighborsThatDoNotRead(t *testing.T) {
+	const silent = 8
+	ids := []membership.NodeID{relaytest.ID(1), relaytest.ID(2)}
+	for i := range silent {
+		ids = append(ids, relaytest.ID(10+i))
+	}
+	n := newNode(t, relaytest.ID(0), direct{}, ids...)
+	for i := range silent {
+		for source := range 3 {
+			for receive(t, n, start, 2, frame(30+source, 10+i, 8000)) == forward.Queued {
+			}
+		}
+	}
+	if o := receive(t, n, start, 2, frame(30, 1, 8000)); o != forward.Full {
+		t.Fatalf("a frame is %v while neighbor 2 holds %d bytes", o, n.Held())
+	}
+	if o := receive(t, n, start.Add(forward.AgeMax+time.Millisecond), 2, frame(30, 1, 8000)); o != forward.Queued {
+		t.Errorf("a frame is %v after the others have become too old", o)
+	}
+	if held := n.Held(); held > 16<<10 {
+		t.Errorf("%d bytes are held, want only the last frame", held)
+	}
+}
+
+// A neighbor with frames of many invented sources gets a bounded share beside another neighbor.
+func TestInventedSources(t *testing.T) {
+	n := newNode(t, relaytest.ID(0), direct{}, relaytest.ID(1), relaytest.ID(2), relaytest.ID(3))
+	for source := range 100 {
+		receive(t, n, start, 2, frame(100+source, 1, 8000))
+	}
+	for range 30 {
+		receive(t, n, start, 3, frame(3, 1, 8000))
+	}
+	invented := 0
+	for honest := 0; honest < 10; {
+		f, ok := n.Next(start, relaytest.ID(1))
+		switch {
+		case !ok:
+			t.Fatal("no frame leaves")
+		case f.Source == relaytest.ID(3):
+			honest++
+		default:
+			invented++
+		}
+	}
+	if invented > 10*8+16 {
+		t.Errorf("%d frames of invented sources leave before 10 of the other neighbor, want 8 for each and one turn", invented)
 	}
 }
 
@@ -114,8 +167,8 @@ func TestForgedSourceTakesNoRoom(t *testing.T) {
 		receive(t, n, start, 2, frame(0, 1, 5000))
 		receive(t, n, start, 2, frame(3, 1, 5000))
 	}
-	if n.Waits(relaytest.ID(1)) > 0 || n.Waiting() > 0 {
-		t.Errorf("%d forged bytes count as those of this node", n.Waits(relaytest.ID(1)))
+	if waits(n) > 0 || n.Waiting() > 0 {
+		t.Errorf("%d forged bytes count as those of this node", waits(n))
 	}
 	for range 20 {
 		if o, _ := n.Send(start, frame(0, 1, 0), zeros[:1280]); o != forward.Queued {
@@ -225,4 +278,10 @@ func TestMemoryOfOwnPacketsIsBounded(t *testing.T) {
 	if got := take(n, start, 1); len(got) < 20 {
 		t.Errorf("%d frames were held", len(got))
 	}
+}
+
+// waits returns the memory of the frames of node 0 that wait for node 1.
+func waits(n *forward.Node) int {
+	_, memory := n.Waits(frame(0, 1, 0))
+	return memory
 }
