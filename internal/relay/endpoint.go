@@ -187,7 +187,9 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn,
 			if err == nil {
 				c.Close()
 			}
-			return nil, d.explain(context.Cause(ctx))
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return nil, d.explainLocked(context.Cause(ctx))
 		}
 		if err == nil {
 			e.prefer(id, path)
@@ -197,11 +199,11 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn,
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.salts[id] = uint8(rand.Uint32())
-	return nil, d.explain(err)
+	return nil, d.explainLocked(err)
 }
 
-// explain adds why packets of the dial were dropped at this node.
-func (d *dial) explain(err error) error {
+// explainLocked adds why packets of the dial were dropped at this node.
+func (d *dial) explainLocked(err error) error {
 	if d.lost == forward.Queued {
 		return err
 	}
