@@ -32,7 +32,8 @@ func endReason(err error) error {
 		return closeReason(app)
 	}
 	if _, ok := errors.AsType[*quicgo.StatelessResetError](err); ok {
-		return fmt.Errorf("%w: its process no longer knows the connection", transport.ErrPeerGone)
+		// Only the process that has had the connection has the key for the reset: it lives, and its CONNECTION_CLOSE was lost.
+		return fmt.Errorf("%w: its process no longer knows the connection", transport.ErrPeerClosed)
 	}
 	if errors.Is(err, quicgo.ErrTransportClosed) || errors.Is(err, context.Canceled) {
 		return transport.ErrClosed

@@ -280,7 +280,7 @@ func TestErrors(t *testing.T) {
 		{&quicgo.ApplicationError{ErrorCode: codeRefused, ErrorMessage: "why", Remote: true}, transport.ErrPeerClosed, "why"},
 		{&quicgo.ApplicationError{ErrorCode: codeLeft, ErrorMessage: "why"}, transport.ErrPeerClosed, "why"},
 		{&quicgo.IdleTimeoutError{}, transport.ErrPeerGone, "no recent network activity"},
-		{&quicgo.StatelessResetError{}, transport.ErrPeerGone, "no longer knows the connection"},
+		{&quicgo.StatelessResetError{}, transport.ErrPeerClosed, "no longer knows the connection"},
 		{&quicgo.TransportError{ErrorCode: quicgo.FlowControlError}, transport.ErrPeerGone, "FLOW_CONTROL"},
 		{quicgo.ErrTransportClosed, transport.ErrClosed, ""},
 	} {
