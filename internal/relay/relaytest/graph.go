@@ -24,19 +24,24 @@ func Ring(n int) Graph {
 // Random returns a connected graph of n nodes: a random tree and more random links.
 func Random(rng *rand.Rand, n, more int) Graph {
 	g := make(Graph, n)
-	link := func(a, b int) {
-		if a != b && !slices.Contains(g[a], b) {
-			g[a], g[b] = append(g[a], b), append(g[b], a)
-		}
-	}
 	for i := 1; i < n; i++ {
-		link(i, rng.IntN(i))
+		g.Link(i, rng.IntN(i))
 	}
 	for range more {
-		link(rng.IntN(n), rng.IntN(n))
+		g.Link(rng.IntN(n), rng.IntN(n))
 	}
 	return g
 }
+
+// Link links two nodes, unless they are linked or the same.
+func (g Graph) Link(i, j int) {
+	if i != j && !slices.Contains(g[i], j) {
+		g[i], g[j] = append(g[i], j), append(g[j], i)
+	}
+}
+
+// Distance returns the number of hops between two nodes, -1 if there is no path.
+func (g Graph) Distance(from, to membership.NodeID) int { return g.distances(Index(to))[Index(from)] }
 
 // distances returns the numbers of hops from a node, -1 to nodes that cannot be reached.
 func (g Graph) distances(from int) []int {
@@ -80,8 +85,8 @@ func (g Graph) Clone() Graph {
 	return c
 }
 
-// unlink removes the link between two nodes.
-func (g Graph) unlink(i, j int) {
+// Unlink removes the link between two nodes.
+func (g Graph) Unlink(i, j int) {
 	g[i] = slices.DeleteFunc(g[i], func(k int) bool { return k == j })
 	g[j] = slices.DeleteFunc(g[j], func(k int) bool { return k == i })
 }
@@ -89,7 +94,7 @@ func (g Graph) unlink(i, j int) {
 // Remove removes the links of a node.
 func (g Graph) Remove(i int) {
 	for _, j := range slices.Clone(g[i]) {
-		g.unlink(i, j)
+		g.Unlink(i, j)
 	}
 }
 

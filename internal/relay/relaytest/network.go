@@ -180,7 +180,7 @@ func (w *Network) Kill(i int) {
 func (w *Network) Cut(i, j int) {
 	delete(w.links, [2]int{i, j})
 	delete(w.links, [2]int{j, i})
-	w.graph.unlink(i, j)
+	w.graph.Unlink(i, j)
 	w.measure()
 	w.Nodes[i].Forward.NeighborDown(ID(j))
 	w.Nodes[j].Forward.NeighborDown(ID(i))
@@ -191,8 +191,8 @@ func (w *Network) Link(i, j int) {
 	for _, link := range [][2]int{{i, j}, {j, i}} {
 		w.made++
 		w.links[link] = w.made
-		w.graph[link[0]] = append(w.graph[link[0]], link[1])
 	}
+	w.graph.Link(i, j)
 	w.measure()
 	w.Nodes[i].Forward.NeighborUp(ID(j))
 	w.Nodes[j].Forward.NeighborUp(ID(i))
