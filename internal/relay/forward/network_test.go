@@ -16,7 +16,7 @@ type pair struct{ from, to int }
 
 // A traffic sends numbered frames through a network, and checks where and in which order they arrive.
 type traffic struct {
-	*relaytest.Network
+	*simulated
 	t         *testing.T
 	unordered bool            // the routes change
 	sent      map[pair]uint32 // number of the last frame
@@ -25,8 +25,8 @@ type traffic struct {
 	seen      map[pair]map[uint32]bool
 }
 
-func newTraffic(t *testing.T, w *relaytest.Network) *traffic {
-	x := &traffic{Network: w, t: t, sent: make(map[pair]uint32), last: make(map[pair]uint32), got: make(map[pair]int), seen: make(map[pair]map[uint32]bool)}
+func newTraffic(t *testing.T, w *simulated) *traffic {
+	x := &traffic{simulated: w, t: t, sent: make(map[pair]uint32), last: make(map[pair]uint32), got: make(map[pair]int), seen: make(map[pair]map[uint32]bool)}
 	for i, n := range w.Nodes {
 		n.Deliver = func(f forward.Frame, _ int) {
 			p, number := pair{relaytest.Index(f.Source), relaytest.Index(f.Destination)}, binary.BigEndian.Uint32(f.Payload)
@@ -109,7 +109,7 @@ func TestRandomGraphs(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		n := 3 + rng.IntN(22)
 		graph := relaytest.Random(rng, n, rng.IntN(2*n))
-		x := newTraffic(t, relaytest.New(seed, graph, graph.Diameter()))
+		x := newTraffic(t, newSimulated(seed, graph, graph.Diameter()))
 		for range 5 {
 			x.At(time.Duration(rng.IntN(5000))*time.Microsecond, func() { x.sendRandom(60) })
 		}
@@ -144,7 +144,7 @@ func TestSaturatedNetworkGoesOn(t *testing.T) {
 	}
 	for name, graph := range graphs {
 		t.Run(name, func(t *testing.T) {
-			w := relaytest.New(1, graph, graph.Diameter()+2)
+			w := newSimulated(1, graph, graph.Diameter()+2)
 			w.Bandwidth = 50
 			x := newTraffic(t, w)
 			n := len(graph)
@@ -193,7 +193,7 @@ func TestDeaths(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		n := 8 + rng.IntN(12)
 		graph := relaytest.Random(rng, n, 2*n)
-		x := newTraffic(t, relaytest.New(seed, graph, 2*n))
+		x := newTraffic(t, newSimulated(seed, graph, 2*n))
 		x.unordered = true
 		for i := range 4 {
 			x.At(time.Duration(i)*time.Millisecond, func() { x.sendRandom(300) })

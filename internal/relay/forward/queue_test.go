@@ -23,7 +23,7 @@ func TestFairness(t *testing.T) {
 	}
 	graph[relay] = append(graph[relay], sink)
 	graph[sink] = []int{relay}
-	w := relaytest.New(1, graph, 2)
+	w := newSimulated(1, graph, 2)
 	got := make([]int, 5)
 	w.Nodes[sink].Deliver = func(f forward.Frame, _ int) { got[relaytest.Index(f.Source)] += len(f.Payload) }
 	sizes := []int{forward.PayloadMax, 9000, 4000, 1300, 2600}

@@ -1,4 +1,4 @@
-// Package relaytest has graphs of nodes, and a simulated [Network], for tests of relays.
+// Package relaytest has graphs of nodes for tests of relays.
 package relaytest
 
 import (
@@ -61,19 +61,15 @@ func (g Graph) distances(from int) []int {
 	return d
 }
 
-// nextHops appends the neighbors of a node, nearest first, by their distances from the destination.
-func (g Graph) nextHops(from int, distance []int, hops []membership.NodeID) []membership.NodeID {
+// NextHops appends the neighbors of a node, nearest to the destination first, as [forward.Routes] does.
+func (g Graph) NextHops(from int, destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
+	distance := g.distances(Index(destination))
 	peers := slices.DeleteFunc(slices.Clone(g[from]), func(i int) bool { return distance[i] < 0 })
 	slices.SortStableFunc(peers, func(a, b int) int { return distance[a] - distance[b] })
 	for _, i := range peers {
 		hops = append(hops, ID(i))
 	}
 	return hops
-}
-
-// NextHops appends the next hops from a node, as [forward.Routes] does.
-func (g Graph) NextHops(from int, destination membership.NodeID, hops []membership.NodeID) []membership.NodeID {
-	return g.nextHops(from, g.distances(Index(destination)), hops)
 }
 
 // Clone returns a copy of the graph.

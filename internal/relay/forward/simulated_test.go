@@ -1,4 +1,4 @@
-package relaytest
+package forward_test
 
 import (
 	"fmt"
@@ -9,10 +9,11 @@ import (
 
 	"github.com/nexar-go/nexar/internal/membership"
 	"github.com/nexar-go/nexar/internal/relay/forward"
+	"github.com/nexar-go/nexar/internal/relay/relaytest"
 )
 
-// A Node is one node of a [Network].
-type Node struct {
+// A simulatedNode is one node of a [simulated] network.
+type simulatedNode struct {
 	Forward *forward.Node
 	// Deliver gets the frames for this node and the neighbor that they come from.
 	Deliver func(f forward.Frame, from int)
@@ -23,34 +24,33 @@ type Node struct {
 	writing map[int]bool // a write to the neighbor is in progress
 }
 
-// A Network simulates nodes that forward frames over links with latency and bandwidth, in simulated time. The same seed gives the same events.
-type Network struct {
+// A simulated network has nodes that forward frames over links with latency and bandwidth, in simulated time. The same seed gives the same events.
+type simulated struct {
 	Now   time.Time
-	Nodes []*Node
+	Nodes []*simulatedNode
 	Rand  *rand.Rand
 	// Latency and Bandwidth, in bytes per microsecond, are those of all links.
 	Latency   time.Duration
 	Bandwidth int
 
-	graph    Graph // of living links
-	distance [][]int
-	links    map[[2]int]int // number of a living directed link
-	made     int
-	events   []event // in the order in which they run
+	graph  relaytest.Graph // of living links
+	links  map[[2]int]int  // number of a living directed link
+	made   int
+	events []event // in the order in which they run
 }
 
-// New returns a network of nodes with the hop limit.
-func New(seed uint64, graph Graph, hopLimit int) *Network {
-	w := &Network{
+// newSimulated returns a network of nodes with the hop limit.
+func newSimulated(seed uint64, graph relaytest.Graph, hopLimit int) *simulated {
+	w := &simulated{
 		Now: time.Unix(1000, 0), Rand: rand.New(rand.NewPCG(seed, 1)), Latency: 50 * time.Microsecond, Bandwidth: 1000,
-		links: make(map[[2]int]int), graph: make(Graph, len(graph)),
+		links: make(map[[2]int]int), graph: make(relaytest.Graph, len(graph)),
 	}
 	for i := range graph {
-		f, err := forward.New(forward.Config{Self: ID(i), Routes: routes{w, i}, HopLimit: hopLimit})
+		f, err := forward.New(forward.Config{Self: relaytest.ID(i), Routes: routes{w, i}, HopLimit: hopLimit})
 		if err != nil {
 			panic(err)
 		}
-		w.Nodes = append(w.Nodes, &Node{Forward: f, writing: make(map[int]bool)})
+		w.Nodes = append(w.Nodes, &simulatedNode{Forward: f, writing: make(map[int]bool)})
 	}
 	for i, peers := range graph {
 		for _, j := range peers {
@@ -64,20 +64,13 @@ func New(seed uint64, graph Graph, hopLimit int) *Network {
 
 // routes are the next hops of one node over living links.
 type routes struct {
-	network *Network
+	network *simulated
 	self    int
 }
 
 // NextHops implements [forward.Routes].
 func (r routes) NextHops(destination membership.NodeID, _ int, hops []membership.NodeID) []membership.NodeID {
-	return r.network.graph.nextHops(r.self, r.network.distance[Index(destination)], hops)
-}
-
-func (w *Network) measure() {
-	w.distance = w.distance[:0]
-	for i := range w.graph {
-		w.distance = append(w.distance, w.graph.distances(i))
-	}
+	return r.network.graph.NextHops(r.self, destination, hops)
 }
 
 // An event is a function that runs at a time.
@@ -87,14 +80,14 @@ type event struct {
 }
 
 // At runs a function after a delay.
-func (w *Network) At(delay time.Duration, run func()) {
+func (w *simulated) At(delay time.Duration, run func()) {
 	at := w.Now.Add(delay)
 	i := sort.Search(len(w.events), func(i int) bool { return w.events[i].at.After(at) })
 	w.events = slices.Insert(w.events, i, event{at, run})
 }
 
 // Run carries out events until none is left, at most for a simulated time. It returns false if events are left.
-func (w *Network) Run(limit time.Duration) bool {
+func (w *simulated) Run(limit time.Duration) bool {
 	end := w.Now.Add(limit)
 	for len(w.events) > 0 {
 		if w.events[0].at.After(end) {
@@ -110,7 +103,7 @@ func (w *Network) Run(limit time.Duration) bool {
 }
 
 // Send sends a frame of node i, and reports what becomes of it there.
-func (w *Network) Send(i int, f forward.Frame) forward.Outcome {
+func (w *simulated) Send(i int, f forward.Frame) forward.Outcome {
 	n := w.Nodes[i]
 	o, wake := n.Forward.Send(w.Now, f, nil)
 	w.queued(i, o, wake)
@@ -118,22 +111,22 @@ func (w *Network) Send(i int, f forward.Frame) forward.Outcome {
 }
 
 // queued writes to a neighbor for which a frame waits.
-func (w *Network) queued(i int, o forward.Outcome, wake membership.NodeID) {
+func (w *simulated) queued(i int, o forward.Outcome, wake membership.NodeID) {
 	n := w.Nodes[i]
 	n.HeldMax = max(n.HeldMax, n.Forward.Held())
 	if o == forward.Queued {
-		w.write(i, Index(wake))
+		w.write(i, relaytest.Index(wake))
 	}
 }
 
 // write writes the next frame of node i to node j, unless a write is in progress.
-func (w *Network) write(i, j int) {
+func (w *simulated) write(i, j int) {
 	n := w.Nodes[i]
 	link := w.links[[2]int{i, j}]
 	if n.writing[j] || n.Dead || link == 0 {
 		return
 	}
-	f, ok := n.Forward.Next(w.Now, ID(j))
+	f, ok := n.Forward.Next(w.Now, relaytest.ID(j))
 	if !ok {
 		return
 	}
@@ -147,18 +140,18 @@ func (w *Network) write(i, j int) {
 }
 
 // arrive passes a frame of node i to node j, encoded and decoded.
-func (w *Network) arrive(i, j, link int, sent forward.Frame) {
+func (w *simulated) arrive(i, j, link int, sent forward.Frame) {
 	n := w.Nodes[j]
 	if w.links[[2]int{i, j}] != link || n.Dead {
 		return
 	}
 	f, size, err := forward.ParseHeader(sent.AppendHeader(nil))
 	if err != nil || size != len(sent.Payload) {
-		panic(fmt.Sprint("relaytest: header of a frame: ", size, err))
+		panic(fmt.Sprint("header of a frame: ", size, err))
 	}
 	f.Payload = append(n.Forward.Payload(size)[:0], sent.Payload...)
 	w.Nodes[i].Forward.Free(sent.Payload)
-	o, wake, err := n.Forward.Receive(w.Now, ID(i), f)
+	o, wake, err := n.Forward.Receive(w.Now, relaytest.ID(i), f)
 	if err != nil {
 		panic(err)
 	}
@@ -169,7 +162,7 @@ func (w *Network) arrive(i, j, link int, sent forward.Frame) {
 }
 
 // Kill ends node i. Its neighbors notice at once, and the routes change.
-func (w *Network) Kill(i int) {
+func (w *simulated) Kill(i int) {
 	w.Nodes[i].Dead = true
 	for _, j := range slices.Clone(w.graph[i]) {
 		w.Cut(i, j)
@@ -177,23 +170,21 @@ func (w *Network) Kill(i int) {
 }
 
 // Cut ends the link between two nodes.
-func (w *Network) Cut(i, j int) {
+func (w *simulated) Cut(i, j int) {
 	delete(w.links, [2]int{i, j})
 	delete(w.links, [2]int{j, i})
 	w.graph.Unlink(i, j)
-	w.measure()
-	w.Nodes[i].Forward.NeighborDown(ID(j))
-	w.Nodes[j].Forward.NeighborDown(ID(i))
+	w.Nodes[i].Forward.NeighborDown(relaytest.ID(j))
+	w.Nodes[j].Forward.NeighborDown(relaytest.ID(i))
 }
 
 // Link links two nodes.
-func (w *Network) Link(i, j int) {
+func (w *simulated) Link(i, j int) {
 	for _, link := range [][2]int{{i, j}, {j, i}} {
 		w.made++
 		w.links[link] = w.made
 	}
 	w.graph.Link(i, j)
-	w.measure()
-	w.Nodes[i].Forward.NeighborUp(ID(j))
-	w.Nodes[j].Forward.NeighborUp(ID(i))
+	w.Nodes[i].Forward.NeighborUp(relaytest.ID(j))
+	w.Nodes[j].Forward.NeighborUp(relaytest.ID(i))
 }
