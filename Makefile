@@ -26,6 +26,7 @@ PAUSES ?= 100
 CUTS ?= 200
 CUTWORLDS ?= 2000
 NEIGHBORWORLDS ?= 3000
+RELAYWORLDS ?= 5000
 BLAMES ?= 1000
 DAMAGES ?= 1000
 ATTACK_TIME ?= 20m
@@ -65,7 +66,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-install bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts cut-worlds neighbor-worlds thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-install bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts cut-worlds neighbor-worlds relay-worlds thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -210,6 +211,9 @@ cut-worlds: ## cut connections at any byte in CUTWORLDS=2000 simulated worlds, a
 
 neighbor-worlds: ## make two nodes neighbors and others again every 0.5 s in NEIGHBORWORLDS=3000 simulated worlds that lose packets, and write docs/results/neighbor-worlds.txt
 	@NEIGHBORWORLDS=$(NEIGHBORWORLDS) REPORT=$(CURDIR)/docs/results/neighbor-worlds.txt go test -count=1 -timeout 8h -run '^TestNeighborWorlds$$' ./internal/mesh
+
+relay-worlds: ## change routes and end relays in RELAYWORLDS=5000 simulated worlds of relays that lose packets, and write docs/results/relay-worlds.txt
+	@RELAYWORLDS=$(RELAYWORLDS) REPORT=$(CURDIR)/docs/results/relay-worlds.txt go test -count=1 -timeout 8h -run '^TestRelayWorlds$$' ./internal/relay
 
 thousand: ## form worlds of THOUSAND=128 nodes, or THOUSAND=128,256,512,1024, over TCP, kill a node, and write docs/results/thousand.txt
 	@cd test/cluster && THOUSAND=$(THOUSAND) REPORT=$(CURDIR)/docs/results/thousand.txt go test -count=1 -timeout 1h -run '^TestThousand$$'

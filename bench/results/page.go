@@ -62,7 +62,7 @@ const alone = `## nexar alone
 Each file names the command that repeats it: the time until survivors
 continue after ranks are killed ([survivals](results/survivals.txt)), cuts between living hosts
 ([cuts](results/cuts.txt)) and in simulated worlds ([cut-worlds](results/cut-worlds.txt)),
-nodes that become neighbors and cease to be ([neighbor-worlds](results/neighbor-worlds.txt)), the time of other changes of a world
+nodes that become neighbors and cease to be ([neighbor-worlds](results/neighbor-worlds.txt)), relays that die while routes change ([relay-worlds](results/relay-worlds.txt)), the time of other changes of a world
 ([changes](results/changes.txt)), also while its seeds are killed ([seeds](results/seeds.txt)) or stopped for a while ([pauses](results/pauses.txt)), the time until
 a kill is detected ([kills](results/kills.txt), [in a sparse topology](results/kills-sparse.txt)), the start and the
 recovery of worlds of 128 to 1,024 nodes ([thousand](results/thousand.txt)), the rank that errors name
