@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,17 +71,8 @@ type neighborWorld struct {
 // reported lost, and no connection is left. NEIGHBORWORLDS=1000 runs that many worlds; FIRST=7 is the random seed of the first.
 func TestNeighborWorlds(t *testing.T) {
 	require.NoRace(t, "it repeats other tests in many topologies and orders")
-	first, worlds := uint64(0), uint64(6)
-	n, err := strconv.ParseUint(os.Getenv(neighborWorldsVariable), 10, 64)
-	long := err == nil
-	if long {
-		worlds = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv(firstVariable), 10, 64); err == nil {
-		first = n
-	}
 	tallies := make(map[string]*neighborTally)
-	for seed := first; seed < first+worlds; seed++ {
+	for seed := range require.Worlds(neighborWorldsVariable, 6) {
 		var w *neighborWorld
 		passed := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,17 +91,8 @@ func TestNeighborWorlds(t *testing.T) {
 			tallies[w.name] = new(neighborTally)
 		}
 		tallies[w.name].add(&w.tally)
-		if long && (seed-first)%100 == 99 {
-			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", seed-first+1, worlds)
-		}
 	}
-	report := neighborReport(tallies)
-	t.Log("\n" + report)
-	if path := os.Getenv("REPORT"); path != "" {
-		if err := os.WriteFile(path, []byte(report), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
+	require.Report(t, neighborReport(tallies))
 }
 
 func newNeighborWorld(t *testing.T, seed uint64) *neighborWorld {

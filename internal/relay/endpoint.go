@@ -150,7 +150,7 @@ func (e *Endpoint) Dial(ctx context.Context, addr, peer string) (transport.Conn,
 	return e.wrap(c), nil
 }
 
-func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn, error) {
+func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c transport.Conn, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -175,39 +175,29 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (transport.Conn,
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		delete(e.dials, d)
+		if err != nil && d.lost != forward.Queued {
+			err = fmt.Errorf("%w: packets were lost here: %v", err, d.lost)
+		}
 	}()
 	// Bit 0 is for the other next hop of this node, bit 1 for that of the peer. Most paths are the same in both directions.
 	for attempt, change := range [...]uint8{0, 3, 1, 2} {
 		limited, cancel := context.WithTimeout(ctx, handshakeTime<<attempt)
 		path := salt ^ change
-		var c transport.Conn
 		c, err = e.quic.Dial(limited, (&address{node: id, salt: path}).text(), addr)
 		cancel()
 		if ctx.Err() != nil { // NodeGone does not see a connection that is not registered yet.
 			if err == nil {
 				c.Close()
 			}
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return nil, d.explainLocked(context.Cause(ctx))
+			return nil, context.Cause(ctx)
 		}
 		if err == nil {
 			e.prefer(id, path)
 			return c, nil
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.salts[id] = uint8(rand.Uint32())
-	return nil, d.explainLocked(err)
-}
-
-// explainLocked adds why packets of the dial were dropped at this node.
-func (d *dial) explainLocked(err error) error {
-	if d.lost == forward.Queued {
-		return err
-	}
-	return fmt.Errorf("%w: packets were lost here: %v", err, d.lost)
+	e.prefer(id, uint8(rand.Uint32()))
+	return nil, err
 }
 
 // prefer makes the next Dial begin with a salt.
@@ -228,7 +218,7 @@ func (e *Endpoint) wrap(c transport.Conn) transport.Conn { return &conn{c.(*quic
 // Err implements [transport.Conn].
 func (c *conn) Err() error {
 	err := c.Conn.Err()
-	if errors.Is(err, transport.ErrPeerGone) || errors.Is(err, transport.ErrStalled) {
+	if errors.Is(err, transport.ErrPeerGone) {
 		return fmt.Errorf("relay: conn of node %v with node %s%s: %w", c.endpoint.cfg.Self, c.Peer(), c.endpoint.via(c.Peer()), err)
 	}
 	return err
@@ -363,8 +353,8 @@ func (e *Endpoint) Close() error {
 	return nil
 }
 
-// sendPacket sends a packet of this node, after a wait while many wait for the same neighbor, but not long, and only once for one that does not read: quic-go
-// sends on a goroutine of each connection, but also on one for all, such as refusals.
+// sendPacket sends a packet of this node. It waits while many packets wait for the same neighbor, up to roomTime, and only once for a neighbor
+// that does not read: quic-go sends refusals and resets of all connections on one goroutine.
 func (e *Endpoint) sendPacket(f forward.Frame, packet []byte) {
 	e.mu.Lock()
 	mustWait := func() bool {
@@ -435,9 +425,9 @@ func (e *Endpoint) receive(v *neighbor, f forward.Frame) error {
 	case o != forward.Delivered || f.Source == e.cfg.Self:
 	case f.Kind == forward.Packets && forward.IsValid(f.Payload):
 		e.packets.deliver(f.Payload, &address{f.Source, forward.ReplySalt(f.Salt), v.id})
-	case f.Kind == forward.Question:
+	case f.Kind == forward.Question && len(f.Payload) == numberSize:
 		e.answer(v, f)
-	case f.Kind == forward.Answer:
+	case f.Kind == forward.Answer && len(f.Payload) == numberSize:
 		e.packets.answer(f.Source, f.Payload)
 	}
 	return nil

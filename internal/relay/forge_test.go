@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// An initial is what everybody who sees an Initial packet knows of it.
+// An initial has the public fields of an Initial packet.
 type initial struct{ destination, source []byte } // connection IDs
 
 // parseInitial parses an Initial packet of version 1 (RFC 9000, section 17.2.2).

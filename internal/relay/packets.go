@@ -64,6 +64,8 @@ const (
 	answerTime = time.Second
 	// moreTime is the time for answers over other paths after the first one.
 	moreTime = 50 * time.Millisecond
+	// numberSize is the length of the payload of a question and its answer.
+	numberSize = 8
 	// pathsAsked is the number of paths on which Answers asks.
 	pathsAsked = 8
 )
@@ -231,9 +233,6 @@ func (p *packets) Answers(ctx context.Context, addr net.Addr) bool {
 
 // answer handles an answer of a node.
 func (p *packets) answer(node membership.NodeID, payload []byte) {
-	if len(payload) != 8 {
-		return
-	}
 	number := binary.BigEndian.Uint64(payload)
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,8 +22,8 @@ import (
 )
 
 const (
-	// relayWorldsVariable is the number of worlds of TestRelayWorlds, firstVariable the random seed of the first.
-	relayWorldsVariable, firstVariable = "RELAYWORLDS", "FIRST"
+	// relayWorldsVariable is the number of worlds of TestRelayWorlds.
+	relayWorldsVariable = "RELAYWORLDS"
 	// worldPeriod is the time between two changes of the routes of a world, and worldLoss the share of the frames that each hop loses.
 	worldPeriod, worldLoss = 500 * time.Millisecond, 0.05
 	// worldTime is the time in which the flows of a world begin, and relays die.
@@ -82,17 +80,8 @@ func (w *worldTally) counters() []*atomic.Int64 {
 // hangs or is left. RELAYWORLDS=1000 runs that many worlds; FIRST=7 is the random seed of the first.
 func TestRelayWorlds(t *testing.T) {
 	require.NoRace(t, "it repeats other tests in many topologies and orders")
-	first, worlds := uint64(0), uint64(5)
-	n, err := strconv.ParseUint(os.Getenv(relayWorldsVariable), 10, 64)
-	long := err == nil
-	if long {
-		worlds = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv(firstVariable), 10, 64); err == nil {
-		first = n
-	}
 	tallies := make(map[string]*worldTally)
-	for seed := first; seed < first+worlds; seed++ {
+	for seed := range require.Worlds(relayWorldsVariable, 5) {
 		w := &relayWorld{seed: seed, tally: new(worldTally)}
 		w.choose()
 		hang := time.AfterFunc(hangLimit, func() { panic(fmt.Sprintf("FIRST=%d %s=1: the world hangs", seed, relayWorldsVariable)) })
@@ -111,17 +100,8 @@ func TestRelayWorlds(t *testing.T) {
 			tallies[w.name] = new(worldTally)
 		}
 		tallies[w.name].add(w.tally)
-		if long && (seed-first)%100 == 99 {
-			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", seed-first+1, worlds)
-		}
 	}
-	report := worldReport(tallies)
-	t.Log("\n" + report)
-	if path := os.Getenv("REPORT"); path != "" {
-		if err := os.WriteFile(path, []byte(report), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
+	require.Report(t, worldReport(tallies))
 }
 
 // choose draws the topology, and what happens in the world.

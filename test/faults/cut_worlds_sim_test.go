@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,17 +98,8 @@ func (a *cutTally) add(b *cutTally) {
 // random seed of the first.
 func TestCutWorlds(t *testing.T) {
 	require.NoRace(t, "it repeats other tests in many topologies and orders")
-	first, worlds := uint64(0), uint64(4)
-	n, err := strconv.ParseUint(os.Getenv(cutWorldsVariable), 10, 64)
-	long := err == nil
-	if long {
-		worlds = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv(firstVariable), 10, 64); err == nil {
-		first = n
-	}
 	tallies := make(map[string]*cutTally)
-	for chance := first; chance < first+worlds; chance++ {
+	for chance := range require.Worlds(cutWorldsVariable, 4) {
 		var w *cutSim
 		passed := t.Run(fmt.Sprint(chance), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -129,17 +118,8 @@ func TestCutWorlds(t *testing.T) {
 			tallies[w.kind()] = &cutTally{}
 		}
 		tallies[w.kind()].add(&w.tally)
-		if long && (chance-first)%100 == 99 {
-			fmt.Fprintf(os.Stderr, "%d of %d worlds\n", chance-first+1, worlds)
-		}
 	}
-	report := cutWorldsReport(tallies)
-	t.Log("\n" + report)
-	if path := os.Getenv("REPORT"); path != "" {
-		if err := os.WriteFile(path, []byte(report), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
+	require.Report(t, cutWorldsReport(tallies))
 }
 
 // cutWorldsReport returns the report of "make cut-worlds".

@@ -8,8 +8,9 @@ import (
 	"github.com/nexar-go/nexar/internal/eyeballs"
 )
 
-// A network is a [net.PacketConn] whose addresses are nodes, over relays. A relay can write any source into a packet.
-// So all addresses of a network have the same text: a connection stays with the address of its first packet, since quic-go compares the texts. [Transport] refuses a peer whose identity is not the node of that address.
+// A network is a [net.PacketConn] whose addresses are nodes, over relays. A relay can write any source into a packet, so all addresses of a
+// network have the same text: quic-go compares the texts, and a connection stays with the address of its first packet. [Transport] refuses a
+// peer whose identity is not the node of that address.
 type network interface {
 	net.PacketConn
 	// Resolve returns the address for the argument of Dial.

@@ -85,8 +85,9 @@ func (t *Transport) monitor() {
 	}
 }
 
-// examine asks the process of the peer over TCP, or over another path over relays. It ends the connection if the process answers, so that only the network can drop the packets, or if
-// nothing answers at an address where the process has answered before. A stopped process does not answer, but its kernel accepts the TCP connection.
+// examine asks the process of the peer over TCP, or over other relays. It ends the connection if the process answers, so that only the network can
+// drop the packets, or if nothing answers at an address where the process has answered before. A stopped process does not answer, but its kernel
+// accepts the TCP connection.
 func (c *Conn) examine(still time.Duration) {
 	before, why := c.qc.ConnectionStats().PacketsReceived, "its process answers over TCP"
 	if n := c.end.network; n != nil {

@@ -83,7 +83,7 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }
 
-// Stats count the frames of a [Node].
+// Stats count the frames of a [Node]. Sent counts every packet of the node, also those that share a frame.
 type Stats struct {
 	Sent, Forwarded, Delivered, Dropped uint64
 }
@@ -242,7 +242,9 @@ func (n *Node) expire(now time.Time) bool {
 		for _, in := range slices.Clone(v.active) {
 			for _, fl := range slices.Clone(in.active) {
 				for len(fl.queue) > 0 && now.Sub(fl.queue[0].since) > AgeMax {
-					n.drop(n.taken(in.from, v.pop(in, fl)).frame)
+					q := v.pop(in, fl)
+					n.release(in.from, q.frame)
+					n.drop(q.frame)
 				}
 			}
 		}
@@ -273,19 +275,19 @@ func (n *Node) choose(f *Frame, from *neighbor) (best *neighbor) {
 func (n *Node) dequeue(v *neighbor) (q queued, ok bool) {
 	from, q, ok := v.dequeue()
 	if ok {
-		q = n.taken(from, q)
+		n.release(from, q.frame)
 	}
 	return q, ok
 }
 
-// taken counts a frame from a neighbor as one that no longer waits.
-func (n *Node) taken(from membership.NodeID, q queued) queued {
-	if from != n.cfg.Self {
-		if n.held[from] -= q.frame.memory(); n.held[from] == 0 {
-			delete(n.held, from)
-		}
+// release counts a frame from a neighbor as one that no longer waits.
+func (n *Node) release(from membership.NodeID, f Frame) {
+	if from == n.cfg.Self {
+		return
 	}
-	return q
+	if n.held[from] -= f.memory(); n.held[from] == 0 {
+		delete(n.held, from)
+	}
 }
 
 // Next returns the next frame for a neighbor, whose payload the caller frees. ok is false if there is none.

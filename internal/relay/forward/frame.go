@@ -13,7 +13,7 @@ type Kind uint8
 // The kinds of frames.
 const (
 	Packets  Kind = iota + 1 // the payload is packets, see [AppendPacket]
-	Question                 // asks the destination for an Answer with the same payload and salt
+	Question                 // asks the destination for an Answer with the same payload
 	Answer
 	kindEnd
 )
