@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/sim"
 )
@@ -81,4 +83,29 @@ func TestSilentPeersAreWaitedForAtOnce(t *testing.T) {
 			t.Errorf("Wait took %v, with %d peers asked to stop, want a second and %d peers", took, recalled.Load(), n-1)
 		}
 	})
+}
+
+// TestOfferedSteps: a step that can be written remotely is offered if it is longer than link.PromptMax. Others are sent at once.
+func TestOfferedSteps(t *testing.T) {
+	plain := func(c transport.Conn) transport.Conn { return c }
+	remote := func(c transport.Conn) transport.Conn { return &silentConn{c, new(atomic.Int32)} }
+	for _, test := range []struct {
+		bytes int
+		wrap  func(transport.Conn) transport.Conn
+		want  string
+	}{
+		{link.PromptMax, remote, "step"},
+		{link.PromptMax + 4, remote, "step offer"},
+		{wire.PayloadMax, remote, "step offer"},
+		{wire.PayloadMax, plain, "step"},
+	} {
+		w, peers, _ := newFakePeersOver(t, 2, overMem, test.wrap)
+		w.open(0)
+		if _, err := w.comms[0].start(w.workOf(choice{plan.AllReduce, "direct", 1, 0}, vector(0, 2*test.bytes/4))); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-peers[1].in; got.kind != test.want {
+			t.Errorf("%d bytes: the first frame is a %s, want a %s", test.bytes, got.kind, test.want)
+		}
+	}
 }

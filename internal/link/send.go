@@ -6,14 +6,14 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// promptMax is the length of the longest message that is sent without a grant over every connection. Through memory, or where the peer
-// writes remotely, a grant takes less time than the copies of a longer one.
-const promptMax = wire.PayloadMax / 2
+// PromptMax is the length of the longest payload that is sent without a grant over every connection. Where the peer writes remotely, a
+// grant takes less time than the copies of a longer one; through memory that holds for messages, not for steps.
+const PromptMax = wire.PayloadMax / 2
 
 // PrefersGrant reports whether a message of n bytes is offered to the peer although wire.PayloadMax allows it without a grant.
 func (l *Link) PrefersGrant(n int) bool {
 	p := l.payloadPath()
-	return n > promptMax && p != nil && (p.can.Lasting || p.can.RemoteMemory != nil)
+	return n > PromptMax && p != nil && (p.can.Lasting || p.can.RemoteMemory != nil)
 }
 
 // SendMessage sends m with a payload in one or more regions. The caller has taken credit for

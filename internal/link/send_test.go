@@ -83,12 +83,12 @@ func creditRun(t *testing.T, seed uint64, largest, senders int) {
 	b.Abort()
 }
 
-// TestPrefersGrant: over connections through memory a message of more than promptMax bytes is offered, over others not.
+// TestPrefersGrant: over connections through memory a message of more than PromptMax bytes is offered, over others not.
 func TestPrefersGrant(t *testing.T) {
 	near, _ := pair(t, newHandler(), newHandler(), nil)
 	_, far, _ := farApart(t, newHandler(), newHandler(), sim.Config{Seed: 1})
-	if near.PrefersGrant(promptMax) || !near.PrefersGrant(promptMax+1) || far.PrefersGrant(wire.PayloadMax) {
-		t.Errorf("memory: %v, %v; network: %v; want false, true; false", near.PrefersGrant(promptMax), near.PrefersGrant(promptMax+1), far.PrefersGrant(wire.PayloadMax))
+	if near.PrefersGrant(PromptMax) || !near.PrefersGrant(PromptMax+1) || far.PrefersGrant(wire.PayloadMax) {
+		t.Errorf("memory: %v, %v; network: %v; want false, true; false", near.PrefersGrant(PromptMax), near.PrefersGrant(PromptMax+1), far.PrefersGrant(wire.PayloadMax))
 	}
 }
 

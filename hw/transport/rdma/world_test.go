@@ -86,10 +86,16 @@ func TestWorld(t *testing.T) {
 	})
 }
 
-// TestAllReduceCopiesNoPayload: an all-reduce of 8 MiB in registered memory copies frames alone. The payloads that are not
-// reduced are written into the vectors.
+// TestAllReduceCopiesNoPayload: all-reduces in registered memory copy frames alone. The payloads that are not reduced are written into
+// the vectors, also those that need no grant over other transports.
 func TestAllReduceCopiesNoPayload(t *testing.T) {
-	const bytes = 8 << 20
+	checkCopies(t, 8<<20)
+	checkCopies(t, 256<<10, "all_reduce=direct/1")
+}
+
+// checkCopies measures an all-reduce on two ranks, each of which sends a half reduced.
+func checkCopies(t *testing.T, bytes int, algorithms ...string) {
+	t.Helper()
 	var counters Counters
 	var before, after [3]uint64
 	read := func() [3]uint64 { return [3]uint64{counters.Copied(), counters.Written(), counters.Waits()} }
@@ -100,6 +106,9 @@ func TestAllReduceCopiesNoPayload(t *testing.T) {
 		}
 		defer free()
 		w := node.World()
+		if err := w.SetAlgorithms(algorithms...); err != nil {
+			return err
+		}
 		reduce := func(x float64) error {
 			for i := range v {
 				v[i] = x * float64(w.Rank()+1)
@@ -132,11 +141,11 @@ func TestAllReduceCopiesNoPayload(t *testing.T) {
 		return w.Barrier(ctx)
 	})
 	copied, written := after[0]-before[0], after[1]-before[1]
-	t.Logf("both ranks: %d bytes copied, %d bytes written remotely, %d waits for events", copied, written, after[2]-before[2])
+	t.Logf("all-reduce of %d bytes, both ranks: %d bytes copied, %d bytes written remotely, %d waits for events", bytes, copied, written, after[2]-before[2])
 	if copied > 32<<10 {
 		t.Errorf("an all-reduce of %d bytes copies %d bytes, want frames alone", bytes, copied)
 	}
-	if written != bytes {
+	if written != uint64(bytes) {
 		t.Errorf("an all-reduce of %d bytes on two ranks writes %d bytes remotely, want the half that each rank sends reduced: %d", bytes, written, bytes)
 	}
 }

@@ -14,7 +14,7 @@ func TestBench(t *testing.T) {
 	if err := bench(t.Context(), []string{"-transport", "tcp", "-max", "512", "-iters", "3"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"^all-reduce over tcp, 2 ranks", "^ *bytes +time/op", "^ *8 ", "^ *128 ", "^ *512 "} { // The width depends on the times.
+	for _, text := range []string{"^all-reduce over tcp, 2 ranks", "^ *bytes +time/op", "^ *8 ", "^ *128 "} { // The width depends on the times.
 		if len(regexp.MustCompile("(?m)"+text).FindAllString(out.String(), -1)) != 1 {
 			t.Errorf("the output has not %q once:\n%s", text, out.String())
 		}
@@ -25,7 +25,7 @@ func TestBench(t *testing.T) {
 func TestNothingWritten(t *testing.T) {
 	var out strings.Builder
 	err := bench(t.Context(), []string{"-transport", "tcp", "-suite", "8", "-require-written"}, &out)
-	if err == nil || !strings.HasPrefix(err.Error(), "no byte was written remotely") {
+	if err == nil || err.Error() != "no byte was written remotely" {
 		t.Errorf("error %v, want one since no byte was written remotely", err)
 	}
 }

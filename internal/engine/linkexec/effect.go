@@ -163,7 +163,7 @@ func (r *Execution) makeLocked(i int) effect {
 }
 
 // sendLocked sends a payload that is granted, or short enough for the peer's credit. The
-// grant of a payload longer than eagerMax comes without an offer.
+// grant of a payload longer than eagerMax comes without an offer. One longer than link.PromptMax is offered if it can be written remotely.
 func (r *Execution) sendLocked(e *effect) {
 	s := &r.instances[e.instance]
 	e.link = r.executor.links[e.move.Peer]
@@ -173,7 +173,7 @@ func (r *Execution) sendLocked(e *effect) {
 		r.deliverLocked(e)
 	case n > r.executor.eagerMax: // It waits for the grant. The peer sends it without a request.
 		e.link.OpenBulk()
-	case e.link.Credit().Take(wire.Collectives, n):
+	case (n <= link.PromptMax || !e.link.SuitsRemote(r.Bytes(e.move.A, int(e.channel)))) && e.link.Credit().Take(wire.Collectives, n):
 		s.state |= done
 		e.kind = send
 	default:
