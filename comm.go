@@ -205,10 +205,11 @@ func (c *Comm) over(ctx context.Context) error {
 
 // explain is the return of an operation with ctx that has failed with err, an error of the engine.
 func (c *Comm) explain(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
 	ended, isEnded := errors.AsType[*engine.EndedError](err)
 	switch {
-	case err == nil:
-		return nil
 	case isEnded:
 		err = cmp.Or(c.comm.Err(), ended.Err) // The communicator may have learned a better reason since then.
 	case c.translate(err) != nil:

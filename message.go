@@ -370,6 +370,9 @@ func (c *Comm) startSend(ctx context.Context, name string, r *p2p.Regions, typ u
 		return nil, opError(name, err)
 	}
 	s, err := c.comm.Messages().StartSend(r, typ, to, int64(tag))
+	if err == nil {
+		return s, nil
+	}
 	began, warned, limit := time.Now(), false, c.node.config.DeadlockTimeout
 	if most := c.node.config.MessageTimeout; most > 0 && (limit <= 0 || most < limit) {
 		limit = most
