@@ -56,15 +56,15 @@ type bulk struct {
 	opening   bool           // a goroutine opens the pipes
 	failures  int            // consecutive connections on which the lane could not be opened
 	keys      []wire.Key     // of the peer, for transfers to come
-	pollers   int            // pollings that will push
 	closed    bool
 	stopped   bool          // the pipes are being taken away
 	sent      uint64        // bytes of payload that pipes have taken
 	drained   chan struct{} // closed when no transfer is left; nil unless the link closes
 
-	opened   atomic.Bool // the lane has pipes, or opens them: OpenBulk has no effect
-	pushable atomic.Bool // a pipe has a PartWriter
-	busy     atomic.Bool // a writer may have something to write
+	opened   atomic.Bool  // the lane has pipes, or opens them: OpenBulk has no effect
+	pushable atomic.Bool  // a pipe has a PartWriter
+	busy     atomic.Bool  // a writer may have something to write
+	pollers  atomic.Int32 // pollings that will push
 }
 
 const (
@@ -296,22 +296,23 @@ func (l *Link) push() (n int) {
 
 // pushesLocked reports whether push writes the queue of a writer, and not its goroutine.
 func (b *bulk) pushesLocked(w *pipeWriter) bool {
-	return b.pollers > 0 && w.load <= polledMax || w.load <= pushMax
+	return b.pollers.Load() > 0 && w.load <= polledMax || w.load <= pushMax
 }
 
 // startIfNeededLocked makes the goroutine of a writer write, unless a polling does.
 func (b *bulk) startIfNeededLocked(w *pipeWriter) {
-	if (b.pollers == 0 || w.load > polledMax || w.nextBlocksLocked()) && !b.closed && !b.stopped && !w.busy && !w.isIdleLocked() {
+	if (b.pollers.Load() == 0 || w.load > polledMax || w.nextBlocksLocked()) && !b.closed && !b.stopped && !w.busy && !w.isIdleLocked() {
 		w.startLocked()
 	}
 }
 
-// addPollers changes the number of pollings that will push repeatedly. The goroutines of the
-// writers take over from the last one.
-func (b *bulk) addPollers(n int) {
+// removePoller ends that a polling pushes repeatedly. The goroutines of the writers take over from the last one.
+func (b *bulk) removePoller() {
+	if b.pollers.Add(-1) > 0 || !b.busy.Load() {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pollers += n
 	for _, w := range b.writers {
 		b.startIfNeededLocked(w)
 	}

@@ -163,10 +163,10 @@ type Link struct {
 	attached  atomic.Pointer[attachment] // nil as long as the link is pending
 	exchanged atomic.Pointer[exchange]   // nil as long as the link is unused; see Link.exchange
 
-	purpose  atomic.Uint32 // a Purpose; 0 before Common.need was called
-	waiters  atomic.Int32  // see Wait
-	pollings atomic.Int32  // number of active pollings
-	fast     atomic.Bool   // replies use the data lane
+	purpose atomic.Uint32 // a Purpose; 0 before Common.need was called
+	waiters atomic.Int32  // see Wait
+	paused  atomic.Int32  // pollings whose goroutines sleep
+	fast    atomic.Bool   // replies use the data lane
 
 	making   sync.Mutex // guards the fields below
 	quiet    []byte     // frames for the data lane that need no connection, until there is an exchange

@@ -208,11 +208,10 @@ func TestLongTransferLeavesPollings(t *testing.T) {
 	a, b := startParted(t)
 	send(a, b, 1, 0).wait(t)
 	var p Polling
-	a.StartPolling(&p)
-	defer p.Stop(false)
-	if !p.Useful() {
+	if !a.StartPolling(&p) {
 		t.Error("the polling is not useful")
 	}
+	defer p.Stop(false)
 	long := send(a, b, polledMax+1, 1)
 	for !long.delivered.told() { // The polling reads the answer.
 		p.Poll()

@@ -14,7 +14,8 @@ const attendTime = time.Millisecond
 
 // A Polling is inline polling: a waiting goroutine handles the frames of the lanes itself, in
 // place of the link's own goroutines, which saves waking them. It polls the bulk lane while
-// this node has open grants, and writes the transfers that the peer has granted.
+// this node has open grants, and writes the transfers that the peer has granted. The data lane comes first: most waits end with the
+// first look at it.
 //
 // Call [Link.StartPolling], then Poll repeatedly, then Stop or Pause, all on one goroutine.
 // Lanes that another goroutine polls are not polled twice.
@@ -27,22 +28,31 @@ type Polling struct {
 	at      int  // index of the reader that Poll has read last; -1 after the transfers
 	polls   int  // calls of Poll
 	writes  bool // counted in bulk.pollers
+	paused  bool // counted in Link.paused
 }
 
 // idleBulkPolls is the number of calls of Poll per check of a bulk lane without open grants.
 // Its end may arrive, or the rest of a payload with a withdrawn grant.
 const idleBulkPolls = 16
 
-// StartPolling begins inline polling with p, which must be zero.
-func (l *Link) StartPolling(p *Polling) {
-	l.pollings.Add(1)
-	p.link, p.of = l, l.attached.Load()
+// StartPolling begins inline polling with p, which must be zero. It reports whether Poll can do anything.
+func (l *Link) StartPolling(p *Polling) (useful bool) {
+	p.link, p.of, p.at = l, l.attached.Load(), -1
+	if p.acquire(int(wire.Data)); p.n == 0 {
+		p.acquireRest()
+		return p.writes
+	}
+	return true
+}
+
+// acquireRest takes what an earlier goroutine may have released, and what the first call of Poll may not need.
+func (p *Polling) acquireRest() {
 	for i := range int(wire.Bulk) {
 		p.acquire(i)
 	}
-	if l.exchange().bulk.pushable.Load() {
-		l.exchange().bulk.addPollers(1)
+	if b := &p.link.exchange().bulk; !p.writes && b.pushable.Load() {
 		p.writes = true
+		b.pollers.Add(1)
 	}
 }
 
@@ -52,7 +62,7 @@ func (p *Polling) acquire(i int) {
 		return
 	}
 	r := p.of.laneReaders[i].Load()
-	if r == nil || !r.tryAcquire() {
+	if r == nil || slices.Contains(p.readers[:p.n], r) || !r.tryAcquire() {
 		return
 	}
 	if r.failed != nil {
@@ -67,9 +77,6 @@ func (p *Polling) acquire(i int) {
 	}
 }
 
-// Useful reports whether Poll can do anything.
-func (p *Polling) Useful() bool { return p.n > 0 || p.writes }
-
 // Cheap reports whether Poll makes no system calls, since frames are exchanged through shared memory.
 func (p *Polling) Cheap() bool { return p.link.MemorySharer() != nil }
 
@@ -80,13 +87,16 @@ func (p *Polling) Cheap() bool { return p.link.MemorySharer() != nil }
 func (p *Polling) Poll() (some bool) {
 	granted := p.link.exchange().grants.some.Load() > 0
 	if granted && p.of != nil && p.bulk < int(p.of.bulkReaders.Load()) {
-		p.acquireBulk()
+		for i := int(wire.Bulk); i < laneReadersMax; i++ {
+			p.acquire(i)
+		}
 	}
 	p.polls++
 	for range p.n + 1 { // the readers, then the transfers
 		p.at++
 		if p.at >= p.n {
 			p.at = -1
+			p.acquireRest()
 			some = p.writes && p.link.exchange().bulk.busy.Load() && p.link.push() > 0 || some
 			continue
 		}
@@ -116,48 +126,41 @@ func (p *Polling) failReader(r *laneReader, err error) {
 	r.fail(err)
 }
 
-func (p *Polling) acquireBulk() {
-	for i := int(wire.Bulk); i < laneReadersMax; i++ {
-		if !slices.Contains(p.readers[:p.n], p.of.laneReaders[i].Load()) {
-			p.acquire(i)
-		}
-	}
-}
-
-// Pause returns the lanes to the link's own goroutines. The caller is about to sleep, and must
+// Pause returns the lanes to the link's own goroutines, those too that other pollings keep attended. The caller is about to sleep, and must
 // still call Stop.
 func (p *Polling) Pause() {
-	for _, r := range p.readers[:p.n] {
-		r.unattend()
-		r.release()
-	}
-	p.reset()
+	p.paused = true
+	p.link.paused.Add(1)
+	p.release(false)
+	p.link.Unattend()
 }
 
-// reset undoes StartPolling except for the count of pollings.
-func (p *Polling) reset() {
+// release gives up what was acquired. With soon the lanes stay attended.
+func (p *Polling) release(soon bool) {
+	for _, r := range p.readers[:p.n] {
+		if soon {
+			r.keepAttended()
+		} else {
+			r.unattend()
+		}
+		r.release()
+	}
 	p.n, p.bulk = 0, 0
 	if p.writes {
 		p.writes = false
-		p.link.exchange().bulk.addPollers(-1)
+		p.link.exchange().bulk.removePoller()
 	}
 }
 
-// Stop ends the polling. With soon, the caller expects to poll again soon: if no other
-// goroutine polls the link, its lanes stay attended for a while, so that the next frames wake
-// no goroutine.
+// Stop ends the polling. With soon, the caller expects to poll again soon: unless another goroutine sleeps that waits for
+// the link, its lanes stay attended for a while, so that the next frames wake no goroutine.
 func (p *Polling) Stop(soon bool) {
-	if p.link.pollings.Add(-1) > 0 || !soon {
-		p.Pause()
+	if p.paused {
+		p.link.paused.Add(-1)
 		return
 	}
-	for _, r := range p.readers[:p.n] {
-		r.keepAttended()
-		r.release()
-	}
-	p.reset()
-	if p.link.pollings.Load() > 0 {
-		p.link.Unattend() // A polling that began meanwhile does not have these lanes.
+	if p.release(soon); soon && p.link.paused.Load() > 0 {
+		p.link.Unattend() // The other goroutine could not do so: this one had the lanes.
 	}
 }
 

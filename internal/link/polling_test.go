@@ -165,7 +165,7 @@ func (v *polledPair) startPolling(t *testing.T) Polling {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
 		var p Polling
 		v.b.StartPolling(&p)
-		if p.n == 2 {
+		if p.acquireRest(); p.n == 2 {
 			return p
 		}
 		p.Stop(false)
@@ -249,11 +249,10 @@ func TestPolling(t *testing.T) {
 	v.hear(t, 1, nothing)
 	p := v.startPolling(t)
 	var other Polling
-	if v.b.StartPolling(&other); other.Useful() {
+	if v.b.StartPolling(&other) || other.n > 0 {
 		t.Error("two pollings have the same lane")
-	} else {
-		other.Stop(false)
 	}
+	other.Stop(false)
 	for _, n := range []int{0, 5, readBuffer - 1, readBuffer, 3 * readBuffer, wire.PayloadMax} {
 		v.send(n)
 		v.hear(t, n, func() { p.Poll() })
@@ -282,6 +281,37 @@ func TestAfterPolling(t *testing.T) {
 		}
 		v.send(i)
 		v.hear(t, i, nothing)
+	}
+}
+
+// TestTwoPollings: when a polling stops whose goroutine expects to poll again, another one takes its lanes, or ends their
+// attendance if its goroutine sleeps.
+func TestTwoPollings(t *testing.T) {
+	v := newPolled(t, false)
+	for range 20 {
+		var other Polling
+		p := v.startPolling(t)
+		v.b.StartPolling(&other)
+		p.Stop(true)
+		other.Poll()
+		if other.n != 2 {
+			t.Errorf("the other polling has %d lanes, want both", other.n)
+		}
+		other.Stop(false)
+
+		p, other = v.startPolling(t), Polling{}
+		v.b.StartPolling(&other)
+		other.Pause()
+		p.Stop(true)
+		for lane := range wire.Bulk {
+			below := v.b.attached.Load().laneReaders[lane].Load().poller.(*polled)
+			below.mu.Lock()
+			if below.attended {
+				t.Errorf("lane %d is attended while the only goroutine that waits for it sleeps", lane)
+			}
+			below.mu.Unlock()
+		}
+		other.Stop(false)
 	}
 }
 
@@ -325,11 +355,10 @@ func TestEndDuringPolling(t *testing.T) {
 			soon(t, "the end", ending.Wait)
 			v.b.Abort()
 			var again Polling
-			if v.b.StartPolling(&again); again.Useful() {
+			if v.b.StartPolling(&again) || again.n > 0 {
 				t.Error("a link that has ended can be polled")
-			} else {
-				again.Stop(false)
 			}
+			again.Stop(false)
 			if n := v.hb.late.Load(); n > 0 {
 				t.Errorf("%d calls of the handler after the end of the link", n)
 			}

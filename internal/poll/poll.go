@@ -49,7 +49,10 @@ func (p *pace) learn(wait time.Duration) {
 
 // succeeded records that a wait has ended during polling.
 func (p *pace) succeeded() {
-	p.mean.Store(min(p.mean.Load()*3/4, int64(spin.Time)))
+	mean := p.mean.Load()
+	if less := min(mean*3/4, int64(spin.Time)); less < mean {
+		p.mean.Store(less)
+	}
 }
 
 func (p *pace) pays() bool {
@@ -117,8 +120,7 @@ func (p *Poller) start(pollings []link.Polling, peers []int) (v []link.Polling, 
 		if l := p.Links[rank]; l != nil {
 			pollings = pollings[:len(pollings)+1]
 			v := &pollings[len(pollings)-1]
-			l.StartPolling(v)
-			busy = busy || v.Useful()
+			busy = l.StartPolling(v) || busy
 		}
 	}
 	return pollings, busy
@@ -131,11 +133,6 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 	var turns spin.Turns
 	var start time.Time
 	first := busyPolls
-	for i := range pollings {
-		if !pollings[i].Cheap() {
-			first = 0
-		}
-	}
 	for i := 0; ; i++ {
 		moved := false
 		for k := range pollings {
@@ -146,6 +143,11 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 			p.pace.succeeded()
 			return true
 		default:
+		}
+		for k := range pollings {
+			if i == 0 && !pollings[k].Cheap() {
+				first = 0
+			}
 		}
 		switch {
 		case i < first:
