@@ -64,13 +64,12 @@ func (m *Messages) arriveLocked(fx *Effects, a *arrival) (used, unexpected bool)
 	case m.opened && !isMember:
 		return false, true
 	}
-	if _, isRefused := m.refused[a.link]; isRefused && !m.opened {
+	if m.opened {
+		a.order = m.orderLocked(rank, Got)
+	} else if _, isRefused := m.refused[a.link]; isRefused {
 		return false, false
 	}
 	a.source = rank
-	if m.opened {
-		a.order = m.orderLocked(rank, Got)
-	}
 	if r, ok := m.matcher.Take(a.source, a.tag); ok {
 		m.takeLocked(fx, r, a)
 		return true, false

@@ -53,7 +53,7 @@ func TestCancelIsAtomic(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	send := func(o *owner, l *link.Link) (wait func() error, done func()) {
-		s := &Send{messages: o.messages, id: 5, rank: 1, size: 20, done: make(chan struct{}, 1)}
+		s := &Send{messages: o.messages, id: 5, rank: 1, size: 20}
 		o.messages.sends[s.id] = s
 		return func() error { return s.Wait(ended) }, func() { s.Delivered(&s.transfer) }
 	}

@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/poll"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -25,9 +26,9 @@ const (
 // An effect is an action of one kind, with the fields that the kind needs.
 type effect struct {
 	kind     uint8
-	done     chan struct{} // of the call that has ended
-	follower *follower     // of that call, or nil
-	failed   bool          // the call has
+	done     *poll.Signal // of the call that has ended
+	follower *follower    // of that call, or nil
+	failed   bool         // the call has
 	receive  *Receive
 	link     *link.Link
 	payload  []byte
@@ -96,7 +97,7 @@ func (m *Messages) perform(e *effect) {
 		e.link.Credit().Unbuffer(len(e.prefetch.payload))
 	}
 	if e.done != nil {
-		e.done <- struct{}{}
+		e.done.Give()
 	}
 	switch {
 	case e.follower == nil:

@@ -2,7 +2,8 @@ package p2p
 
 import (
 	"context"
-	"time"
+
+	"github.com/nexar-go/nexar/internal/poll"
 )
 
 // A background is how a send or receive in progress is followed. The lock of the Messages guards it.
@@ -17,7 +18,7 @@ type background struct {
 // ended without an error, f is called before Follow returns; if it ends so later, by the goroutine that
 // ends it. Otherwise f is called on a goroutine of its own.
 func (r *Receive) Follow(ctx context.Context, w *Waiters, f func(Received, error)) {
-	if r.ended && r.err == nil {
+	if r.done.Has() && r.err == nil {
 		f(r.Wait(ctx))
 		return
 	}
@@ -43,8 +44,7 @@ func (m *Messages) follow(ctx context.Context, b *background, w *Waiters, rank i
 	if w != nil {
 		w.follow(m, f.peers)
 	}
-	f.pending = m.cfg.Poller.Hold(f.peers)
-	f.limited = m.enter(ctx)
+	f.held = m.cfg.Poller.Hold(ctx, f.peers)
 	if ctx.Done() != nil {
 		f.stop = context.AfterFunc(ctx, f.expire)
 	}
@@ -55,8 +55,7 @@ func (m *Messages) follow(ctx context.Context, b *background, w *Waiters, rank i
 type follower struct {
 	messages *Messages
 	peers    []int
-	pending  *time.Timer // see [poll.Poller.Hold]
-	limited  bool        // counted in Messages.limited
+	held     poll.Held
 	stop     func() bool // of the context; nil if that does not end
 	end      func()
 }
@@ -72,7 +71,6 @@ func (f *follower) ended() {
 func (f *follower) expire() { f.messages.cfg.Owner.Go(f.finish) }
 
 func (f *follower) finish() {
-	f.messages.cfg.Poller.Release(f.peers, f.pending)
-	f.messages.leave(f.limited)
+	f.messages.cfg.Poller.Release(f.peers, f.held)
 	f.end()
 }

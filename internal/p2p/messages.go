@@ -61,13 +61,12 @@ type Messages struct {
 	received  atomic.Pointer[func()] // see OnMessage
 	receives  sync.Pool              // of Receives for reuse
 	releasing sync.WaitGroup         // failed sends and receives that still use their buffers
-	limited   atomic.Int32           // calls that wait with a deadline of their own
+	ranks     atomic.Pointer[[]int]  // see Messages.peers
 
 	mu        sync.Mutex
 	opened    bool
 	links     []*link.Link
 	rankOf    *Ranks
-	allRanks  func() []int  // made by the first call that waits: the ranks of many communicators get no message
 	err       error         // of calls that begin now; nil if they may
 	left      map[int]error // of calls that need the rank, which has left
 	lastLeft  error         // the value in left of the rank that left last
@@ -96,7 +95,6 @@ func New(cfg Config) *Messages {
 func (m *Messages) Open(links []*link.Link, rankOf *Ranks) {
 	m.update(func(fx *Effects) {
 		m.opened, m.links, m.rankOf = true, links, rankOf
-		m.allRanks = sync.OnceValue(func() []int { return upTo(len(links)) })
 		for i := range m.unopened {
 			a := &m.unopened[i]
 			if rank, ok := rankOf.Of(a.link.Peer); ok {
@@ -261,33 +259,25 @@ func (m *Messages) update(transition func(fx *Effects)) {
 	m.Perform(fx)
 }
 
-// await blocks until done has a value and returns true, or until ctx ends and returns false.
+// await blocks until done is given and returns true, or until ctx ends and returns false.
 // Meanwhile it may poll the link of rank, or all links if rank is Any.
-func (m *Messages) await(ctx context.Context, done <-chan struct{}, rank int) bool {
-	defer m.leave(m.enter(ctx))
+func (m *Messages) await(ctx context.Context, done *poll.Signal, rank int) bool {
 	return m.cfg.Poller.Wait(ctx, done, m.peers(rank))
 }
 
-// enter counts a call that waits until the end of ctx in limited, if that has a deadline. The caller passes the result to leave.
-func (m *Messages) enter(ctx context.Context) (limited bool) {
-	if _, limited = ctx.Deadline(); limited {
-		m.limited.Add(1)
-	}
-	return limited
-}
-
-func (m *Messages) leave(limited bool) {
-	if limited {
-		m.limited.Add(-1)
-	}
-}
-
-// peers returns the ranks that a call with rank, which may be Any, waits for.
+// peers returns the ranks that a call with rank, which may be Any, waits for. The first call makes the list: the ranks of many
+// communicators get no message.
 func (m *Messages) peers(rank int) []int {
-	if ranks := m.allRanks(); rank != Any {
-		return ranks[rank : rank+1 : rank+1]
+	ranks := m.ranks.Load()
+	if ranks == nil {
+		all := upTo(len(m.links))
+		ranks = &all
+		m.ranks.Store(ranks)
 	}
-	return m.allRanks()
+	if rank == Any {
+		return *ranks
+	}
+	return (*ranks)[rank : rank+1 : rank+1]
 }
 
 // upTo returns the numbers from 0 to n-1.

@@ -23,7 +23,7 @@ func TestRefused(t *testing.T) {
 	l := link.NewCommon(nil, link.Config{}, nil).NewPending(0)
 	m := New(Config{Poller: &poll.Poller{}, Clock: clock{}})
 	m.Open([]*link.Link{nil, l}, NewRanks([]*link.Link{nil, l}))
-	s := &Send{messages: m, id: 5, rank: 1, typ: 5, size: long, done: make(chan struct{}, 1)}
+	s := &Send{messages: m, id: 5, rank: 1, typ: 5, size: long}
 	m.sends[5] = s
 	m.Refused(l, wire.OfferRefuse{ID: 5, Room: long - 1, Type: 5})
 	if r, ok := errors.AsType[*MisfitError](s.Wait(context.Background())); !ok || !r.Refused || r.Size != long || r.Room != long-1 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nexar-go/nexar/internal/p2p/match"
+	"github.com/nexar-go/nexar/internal/poll"
 )
 
 // A probe is a call of Probe that waits for a message.
@@ -15,7 +16,7 @@ type probe struct {
 	number uint64 // see Wait.Number
 	got    Received
 	err    error
-	done   chan struct{} // receives one value when the probe has ended
+	done   poll.Signal // that the probe has ended
 }
 
 func (p *probe) matches(a *arrival) bool { return match.Takes(p.source, p.tag, a.source, a.tag) }
@@ -32,10 +33,10 @@ func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, 
 		m.mu.Unlock()
 		return got, err
 	}
-	p := &probe{source: source, tag: tag, begun: m.stampLocked(), number: m.begun, done: make(chan struct{}, 1)}
+	p := &probe{source: source, tag: tag, begun: m.stampLocked(), number: m.begun}
 	m.probes = append(m.probes, p)
 	m.mu.Unlock()
-	if m.await(ctx, p.done, source) {
+	if m.await(ctx, &p.done, source) {
 		return p.got, p.err
 	}
 	m.mu.Lock()
@@ -47,7 +48,7 @@ func (m *Messages) Probe(ctx context.Context, source int, tag int64) (Received, 
 	if i >= 0 {
 		return Received{}, m.cfg.Owner.Cause(ctx, Wait{Kind: Probed, Peer: source, Tag: tag}, p.begun)
 	}
-	<-p.done
+	p.done.Await(context.Background())
 	return p.got, p.err
 }
 
@@ -78,7 +79,7 @@ func (m *Messages) endProbesLocked(fx *Effects, end func(p *probe) bool) {
 			return false
 		}
 		e := fx.add()
-		e.kind, e.done = wake, p.done
+		e.kind, e.done = wake, &p.done
 		return true
 	})
 }

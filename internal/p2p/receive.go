@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar/internal/link"
+	"github.com/nexar-go/nexar/internal/poll"
 )
 
 // A Receive waits for a message.
@@ -31,8 +32,7 @@ type Receive struct {
 	// cancelled says that the context of the receiver has ended and the communicator is about to be
 	// revoked: only [Messages.Fail] ends the Receive.
 	cancelled bool
-	done      chan struct{} // receives one value when the Receive has ended, unless ended is set
-	ended     bool          // StartRecv has ended the Receive
+	done      poll.Signal // that the Receive has ended
 }
 
 // Received describes a received message.
@@ -55,9 +55,6 @@ func (m *Messages) StartRecv(buf *Regions, typ uint8, source int, tag int64) (*R
 		return nil, m.err
 	}
 	m.startRecvLocked(&fx, r)
-	if e := &fx.first; e.receive == r && e.done != nil {
-		r.ended, e.done = true, nil // No goroutine waits for r yet.
-	}
 	m.mu.Unlock()
 	m.Perform(&fx)
 	return r, nil
@@ -86,7 +83,7 @@ func (m *Messages) startRecvLocked(fx *Effects, r *Receive) {
 // a short payload only after shortMax. The Receive must not be used after Wait.
 func (r *Receive) Wait(ctx context.Context) (Received, error) {
 	m := r.messages
-	if r.ended || m.await(ctx, r.done, r.source) {
+	if m.await(ctx, &r.done, r.source) {
 		got, err := r.got, r.err
 		if err == nil {
 			m.receives.Put(r)
@@ -108,7 +105,7 @@ func (r *Receive) Wait(ctx context.Context) (Received, error) {
 		return r.got, r.err
 	}
 	m.cfg.Owner.CancelIf(r.cancel, cause)
-	<-r.done
+	r.done.Await(context.Background())
 	return r.got, r.err
 }
 
@@ -133,21 +130,19 @@ const shortMax = 500 * time.Millisecond
 
 // arrivesSoon waits for a short message, up to shortMax.
 func (r *Receive) arrivesSoon() bool {
-	select {
-	case <-r.done:
-		return true
-	case <-time.After(shortMax):
-		return false
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), shortMax)
+	defer cancel()
+	return r.done.Await(ctx)
 }
 
 // newReceive returns a Receive, possibly a reused one.
 func (m *Messages) newReceive(buf *Regions, typ uint8, source int, tag int64) *Receive {
 	r, ok := m.receives.Get().(*Receive)
 	if !ok {
-		r = &Receive{messages: m, done: make(chan struct{}, 1)}
+		r = new(Receive)
 	}
 	*r = Receive{messages: m, done: r.done, sink: r.sink}
+	r.done.Reset()
 	r.buf.First, r.buf.More, r.buf.Elem, r.buf.Landing = buf.First, buf.More, buf.Elem, buf.Landing
 	r.typ, r.source, r.tag = typ, source, tag
 	return r
@@ -226,6 +221,6 @@ func (m *Messages) endReceiveLocked(fx *Effects, r *Receive, err error) *effect 
 	m.traceReceiveLocked(r, err)
 	r.err, r.over = err, true
 	e := fx.add()
-	e.kind, e.receive, e.done, e.follower, e.failed = wake, r, r.done, r.follower, err != nil
+	e.kind, e.receive, e.done, e.follower, e.failed = wake, r, &r.done, r.follower, err != nil
 	return e
 }

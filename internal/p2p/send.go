@@ -7,6 +7,7 @@ import (
 
 	"github.com/nexar-go/nexar/internal/link"
 	"github.com/nexar-go/nexar/internal/p2p/match"
+	"github.com/nexar-go/nexar/internal/poll"
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
@@ -28,7 +29,7 @@ type Send struct {
 	begun     int64 // by Config.Clock
 	transfer  link.Transfer
 	err       error
-	done      chan struct{} // receives one value when the Send has ended
+	done      poll.Signal // that the Send has ended
 }
 
 // StartSend starts to send a message. Messages are sent in the order of the calls. If StartSend returns
@@ -56,7 +57,7 @@ func (m *Messages) StartSend(data *Regions, typ uint8, to int, tag int64) (*Send
 		return nil, nil
 	}
 	m.lastSend++
-	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, order: order, begun: begun, done: make(chan struct{}, 1)}
+	s := &Send{messages: m, id: m.lastSend, number: m.begun, rank: to, typ: typ, tag: tag, size: size, order: order, begun: begun}
 	s.transfer = link.Transfer{Data: data.First, More: data.More, Fetch: data.Fetch, Owner: s}
 	m.sends[s.id] = s
 	m.mu.Unlock()
@@ -73,11 +74,11 @@ func (m *Messages) isAwaitedLocked(source int, tag int64) (found bool) {
 // Wait blocks until the data may be changed. If ctx ends first, the communicator is revoked.
 func (s *Send) Wait(ctx context.Context) error {
 	m := s.messages
-	if m.await(ctx, s.done, s.rank) {
+	if m.await(ctx, &s.done, s.rank) {
 		return s.err
 	}
 	m.cfg.Owner.CancelIf(s.cancel, m.cfg.Owner.Cause(ctx, Wait{Kind: Sent, Type: s.typ, Peer: s.rank, Tag: s.tag, Bytes: s.size}, s.begun))
-	<-s.done
+	s.done.Await(context.Background())
 	return s.err
 }
 
@@ -113,7 +114,7 @@ func (m *Messages) endSendLocked(fx *Effects, s *Send, err error) {
 	m.traceLocked(Sent, s.typ, s.rank, s.tag, s.size, s.order, s.begun, m.stampEndLocked(s.begun), err)
 	s.err, s.over = err, true
 	e := fx.add()
-	e.kind, e.done, e.follower, e.failed = wake, s.done, s.follower, err != nil
+	e.kind, e.done, e.follower, e.failed = wake, &s.done, s.follower, err != nil
 }
 
 // Granted sends the payload of an offer that a peer has granted.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+
+	"github.com/nexar-go/nexar/internal/poll"
 )
 
 // Waiters counts the goroutines that wait for an operation in the background. A nil Waiters belongs
@@ -34,7 +36,7 @@ func (w *Waiters) Await(ended <-chan struct{}) {
 		<-ended
 		return
 	}
-	w.messages.cfg.Poller.Wait(context.Background(), ended, w.peers)
+	w.messages.cfg.Poller.Wait(context.Background(), poll.Channel(ended), w.peers)
 }
 
 // Enter counts a goroutine in.
@@ -98,7 +100,7 @@ func (m *Messages) Waits(f func(w Wait)) (begun uint64, moving bool) {
 	for _, p := range m.probes {
 		f(Wait{Number: p.number, Kind: Probed, Peer: p.source, Tag: p.tag})
 	}
-	return m.begun, moving || m.limited.Load() > 0
+	return m.begun, moving || m.cfg.Poller.Limited()
 }
 
 // IsWaiting reports whether a send, receive or probe has not ended.

@@ -69,16 +69,15 @@ type Poller struct {
 	// Active is the number of running collectives of this node.
 	Active *atomic.Int64
 
-	pace pace
+	pace    pace
+	limited atomic.Int32 // calls that sleep until a deadline of their own
 }
 
-// Wait blocks until ended has a value or ctx ends. It reports whether ended had a value. For a
-// while it polls the links to peers, which must be the ranks that the value depends on.
-func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) bool {
-	select {
-	case <-ended:
+// Wait blocks until the end has come or ctx ends. It reports whether the end had come. For a
+// while it polls the links to peers, which must be the ranks that the end depends on.
+func (p *Poller) Wait(ctx context.Context, ended Ended, peers []int) bool {
+	if ended.Has() {
 		return true
-	default:
 	}
 	if len(peers) > linksMax || !p.pace.pays() {
 		for _, rank := range peers {
@@ -97,7 +96,7 @@ func (p *Poller) Wait(ctx context.Context, ended <-chan struct{}, peers []int) b
 }
 
 // poll is Wait with polling, if a lane can be polled. pollings has capacity for all peers.
-func (p *Poller) poll(ctx context.Context, ended <-chan struct{}, peers []int, pollings []link.Polling) (ok bool) {
+func (p *Poller) poll(ctx context.Context, ended Ended, peers []int, pollings []link.Polling) (ok bool) {
 	pollings, busy := p.start(pollings, peers)
 	defer func() {
 		soon := ok && p.Active.Load() == 0
@@ -127,8 +126,8 @@ func (p *Poller) start(pollings []link.Polling, peers []int) (v []link.Polling, 
 }
 
 // spin handles arriving frames and writes granted payloads until polling takes too long. It reports
-// whether ended had a value.
-func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []link.Polling) bool {
+// whether the end has come.
+func (p *Poller) spin(ctx context.Context, ended Ended, pollings []link.Polling) bool {
 	p.Place.Judge()
 	var turns spin.Turns
 	var start time.Time
@@ -138,11 +137,9 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 		for k := range pollings {
 			moved = pollings[k].Poll() || moved
 		}
-		select {
-		case <-ended:
+		if ended.Has() {
 			p.pace.succeeded()
 			return true
-		default:
 		}
 		for k := range pollings {
 			if i == 0 && !pollings[k].Cheap() {
@@ -169,38 +166,50 @@ func (p *Poller) spin(ctx context.Context, ended <-chan struct{}, pollings []lin
 	}
 }
 
-// sleep blocks until ended has a value or ctx ends. It reports whether ended had a value.
-func (p *Poller) sleep(ctx context.Context, ended <-chan struct{}, peers []int) bool {
+// sleep is Wait without polling.
+func (p *Poller) sleep(ctx context.Context, ended Ended, peers []int) bool {
 	start := time.Now()
 	defer func() { p.pace.learn(time.Since(start)) }()
-	defer p.Release(peers, p.Hold(peers))
-	select {
-	case <-ended:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	h := p.Hold(ctx, peers)
+	defer p.Release(peers, h)
+	return ended.Await(ctx)
 }
 
-// Hold says that a call waits for peers until Release is called with the result. Meanwhile their links keep their connections. Links that are still
+// A Held is a call that waits; see [Poller.Hold].
+type Held struct {
+	pending *time.Timer // nil without pending links
+	limited bool        // counted in Poller.limited
+}
+
+// Limited reports whether a call waits whose context has a deadline.
+func (p *Poller) Limited() bool { return p.limited.Load() > 0 }
+
+// Hold says that a call with ctx waits for peers until Release is called with the result. Meanwhile their links keep their connections. Links that are still
 // pending after a while get a connection: a peer may have nothing to send, and only its link shows that it has gone or has
 // closed the communicator.
-func (p *Poller) Hold(peers []int) (pending *time.Timer) {
+func (p *Poller) Hold(ctx context.Context, peers []int) (h Held) {
+	if _, h.limited = ctx.Deadline(); h.limited {
+		p.limited.Add(1)
+	}
 	p.wait(peers, 1)
 	if !p.isPending(peers) {
-		return nil
+		return h
 	}
 	after := needAfter
 	if len(peers) > linksMax {
 		after = needAllAfter
 	}
-	return time.AfterFunc(after, func() { p.need(peers) })
+	h.pending = time.AfterFunc(after, func() { p.need(peers) })
+	return h
 }
 
 // Release ends a Hold.
-func (p *Poller) Release(peers []int, pending *time.Timer) {
-	if pending != nil {
-		pending.Stop()
+func (p *Poller) Release(peers []int, h Held) {
+	if h.pending != nil {
+		h.pending.Stop()
+	}
+	if h.limited {
+		p.limited.Add(-1)
 	}
 	p.wait(peers, -1)
 }

@@ -122,7 +122,7 @@ func (r *Execution) Run() (completed bool) { return r.carryOut(r.first) }
 
 // Wait implements [exec.Execution]: the goroutine reads links while it waits.
 func (r *Execution) Wait(ctx context.Context, ended <-chan struct{}) exec.Outcome {
-	if r.executor.poller.Wait(ctx, ended, r.program.peers) {
+	if r.executor.poller.Wait(ctx, poll.Channel(ended), r.program.peers) {
 		return exec.Ended
 	}
 	return exec.Cancelled
