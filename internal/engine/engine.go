@@ -72,6 +72,7 @@ type Engine struct {
 
 	mu     sync.RWMutex
 	comms  map[uint64]*Comm
+	latest atomic.Pointer[Comm] // of comms, looked up last; nil after one was removed
 	ahead  map[*link.Link]int   // number of communicators that a peer has begun and this node has not made
 	ended  map[*link.Link]error // why links have ended; nil after a goodbye
 	doubts map[*link.Link]error // why peers with a working link are in no communicator
@@ -209,6 +210,7 @@ func (e *Engine) Forget(l *link.Link) {
 		c.creator = nil
 		delete(e.comms, c.id)
 	}
+	e.latest.Store(nil)
 	e.mu.Unlock()
 	for _, c := range begun {
 		c.end(ErrClosed)

@@ -78,9 +78,16 @@ func (e *Engine) adopt(id uint64) *Comm {
 // known returns the communicator with an ID, or nil. It is for frames that answer
 // this node, which create no communicator.
 func (e *Engine) known(id uint64) *Comm {
+	if c := e.latest.Load(); c != nil && c.id == id {
+		return c
+	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.comms[id]
+	c := e.comms[id]
+	if c != nil {
+		e.latest.Store(c)
+	}
+	return c
 }
 
 // comm returns the communicator with an ID. If there is none it creates one that keeps frames
@@ -124,6 +131,7 @@ func (e *Engine) forget(c *Comm) {
 		e.past.add(k)
 	}
 	delete(e.comms, c.id)
+	e.latest.Store(nil)
 	e.closed[c.id] = true
 	e.closedIDs = append(e.closedIDs, c.id)
 	if len(e.closedIDs) > closedKeepMax {

@@ -8,6 +8,8 @@ const (
 	keptMax = 16
 	// entriesMax is the largest capacity of an empty queue that keeps its memory.
 	entriesMax = 16
+	// recentMax is the number of queues that are found without the map. It is a power of two.
+	recentMax = 4
 )
 
 // An entry is a receive or a message. Stamps have the order of arrival.
@@ -48,16 +50,30 @@ func (q *queue[T]) push(e entry[T]) {
 // queues has a queue for each source and tag. Some empty queues are kept, because the next entry
 // often has the same source and tag.
 type queues[T any] struct {
-	by    map[key]*queue[T]
+	by     map[key]*queue[T]
+	recent [recentMax]struct { // of by, looked up before
+		key   key
+		queue *queue[T]
+	}
 	kept  []key       // of queues that were empty, and may have entries again
 	spare []*queue[T] // queues for reuse
 }
 
 // of returns the queue of a key, or nil.
-func (s *queues[T]) of(k key) *queue[T] { return s.by[k] }
+func (s *queues[T]) of(k key) *queue[T] {
+	r := &s.recent[(k.source+int(k.tag))&(recentMax-1)]
+	if r.queue == nil || r.key != k {
+		q := s.by[k]
+		if q == nil {
+			return nil
+		}
+		r.key, r.queue = k, q
+	}
+	return r.queue
+}
 
 func (s *queues[T]) push(e entry[T]) {
-	q := s.by[e.key]
+	q := s.of(e.key)
 	if q == nil {
 		q = s.add(e.key)
 	}
@@ -115,6 +131,7 @@ func (s *queues[T]) taken(q *queue[T], k key) {
 	if s.kept = append(s.kept, k); len(s.kept) <= keptMax {
 		return
 	}
+	clear(s.recent[:])
 	for _, k := range s.kept {
 		q := s.by[k]
 		if q == nil { // dropped
@@ -151,6 +168,7 @@ func (s *queues[T]) each(f func(e entry[T])) {
 
 // drop removes the queues with selected keys, and their entries.
 func (s *queues[T]) drop(selected func(k key) bool) {
+	clear(s.recent[:])
 	for k := range s.by {
 		if selected(k) {
 			delete(s.by, k)
