@@ -122,7 +122,7 @@ func (p Peer) Next(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 		if p.Departure != Stays {
 			return p, 0
 		}
-		if effects = TellLeaving; p.waits() && (!p.State.IsGone() || f.Has(SelfLeaves)) {
+		if effects = TellLeaving; p.waits() && (!p.State.IsGone() || f.Has(SelfLeaves)) || p.AwaitsAnswer() {
 			effects |= AwaitProposal
 		}
 		p.Departure = Delivered
@@ -152,6 +152,9 @@ func (p Peer) Next(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 func (p Peer) waits() bool {
 	return p.State != PeerExpected && p.Conn != Direct && p.Conn != OverRelays
 }
+
+// AwaitsAnswer reports whether this node has said goodbye to the peer over relays. They may lose the answer of a peer that leaves as well.
+func (p Peer) AwaitsAnswer() bool { return p.State == PeerClosed && p.Conn == OverRelays }
 
 // stops notes that the peer forwards nothing any more.
 func (p *Peer) stops() PeerEffects {

@@ -185,7 +185,7 @@ func (m *Mesh) peerGone(l *link.Link, f wire.Gone) {
 }
 
 // awaitProposal waits after the report that a node has left, or leaves, until no connection is being negotiated with it. If its link has none then,
-// no goodbye comes.
+// no goodbye comes, and if this node leaves as well, no answer to its own.
 func (m *Mesh) awaitProposal(e event) {
 	ctx, cancel := context.WithTimeout(m.run, goneMax)
 	defer cancel()
@@ -197,7 +197,7 @@ func (m *Mesh) awaitProposal(e event) {
 	var gone *link.Link
 	m.loop.perform(func() func() {
 		p := &m.peers[e.slot]
-		if p.node.ID != e.id || !p.isPending() {
+		if p.node.ID != e.id || !p.isPending() && !p.AwaitsAnswer() {
 			return nil
 		}
 		gone = p.link

@@ -3,13 +3,16 @@ package mesh
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nexar-go/nexar/internal/deadline"
 	"github.com/nexar-go/nexar/internal/membership"
+	"github.com/nexar-go/nexar/internal/relay/forward"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/transport"
 )
@@ -108,6 +111,49 @@ func TestReleasedWhileItLeaves(t *testing.T) {
 			})
 			both.Wait()
 			w.wantNoFailures()
+		})
+	}
+}
+
+// TestLostAnswerOverRelays: all ranks leave at the same time, and relays lose the next packets from rank 3 to rank 0, which have the answer to the
+// goodbye of rank 0. If the connection repeats the answer before rank 3 has left, rank 0 reads it. If not, rank 3 says that it leaves, and has
+// read the goodbye of rank 0 before.
+func TestLostAnswerOverRelays(t *testing.T) {
+	for name, lost := range map[string]int64{"one": 1, "two": 2, "all": math.MaxInt64} {
+		t.Run(name, func(t *testing.T) {
+			sparse(t, "k-regular:2", 6, func(w *world) {
+				var leaves atomic.Bool
+				var packets atomic.Int64
+				w.addRelays(6, func(int) Tamper {
+					return func(_ membership.NodeID, f forward.Frame) []forward.Frame {
+						if leaves.Load() && f.Source == idOf(3) && f.Destination == idOf(0) && packets.Add(1) <= lost {
+							return nil
+						}
+						return []forward.Frame{f}
+					}
+				})
+				w.form()
+				if err := w.exchange(0, 3); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(300 * time.Millisecond) // between two heartbeats
+				leaves.Store(true)
+				var all sync.WaitGroup
+				for rank, m := range w.meshes {
+					all.Go(func() {
+						unread, err := m.Leave(w.Context(), nil)
+						if err != nil || len(unread) > 0 {
+							t.Errorf("rank %d has left, %v have not read everything, %v", rank, unread, err)
+						}
+					})
+				}
+				began := time.Now()
+				all.Wait()
+				if took := time.Since(began); took > deadline.Linger+interval {
+					t.Errorf("the ranks have left after %v", took)
+				}
+				w.wantNoFailures()
+			})
 		})
 	}
 }
