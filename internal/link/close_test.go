@@ -175,7 +175,7 @@ func TestCloseWithoutAPeer(t *testing.T) {
 	}
 }
 
-// TestLeftThoughTheConnectionStays: a peer that has byeSent goodbye has left, even if the end of its
+// TestLeftThoughTheConnectionStays: a peer that has said goodbye has left, even if the end of its
 // connection does not arrive.
 func TestLeftThoughTheConnectionStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -131,7 +131,7 @@ type Config struct {
 	// connection it has one.
 	BulkPipes int
 	// Detached, if not nil, is called when a link becomes pending again, since its connection has ended: it broke
-	// for the reason err, or err is nil and both sides have closed it by [Link.CloseIdle] or [Link.Disconnect]. The link keeps
+	// for the reason err, or err is nil: this side has released it by [Link.Disconnect], or both agreed that it is idle by [Link.CloseIdle]. The link keeps
 	// its credit, its grants and the frames that wait. If these need a connection, NewCommon's function need is called behind Detached.
 	// memory and purpose are those of the connection. Detached holds a lock of the link, whose methods it must not call, nor block. It is not called
 	// after Close or Abort. Without Detached a link ends with its connection.

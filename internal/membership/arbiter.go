@@ -172,8 +172,7 @@ func (a *Arbiter) Link(by, to NodeID, up bool) bool {
 	return true
 }
 
-// Linked reports that a candidate is linked to all nodes of the world that invitation
-// number names. It returns whether that is the latest invitation.
+// Linked reports that a candidate has the links that the invitation with a number asks for. It returns whether that is the latest invitation.
 func (a *Arbiter) Linked(id NodeID, number uint64) bool {
 	linked := a.pending.link(id, number)
 	if linked {

@@ -139,7 +139,7 @@ func (p *PendingJoins) why(c *candidate, v View) string {
 		lack = "; no link to it is confirmed by " + strings.Join(names, ", ")
 	}
 	if !c.linked {
-		return fmt.Sprintf("not linked to all nodes of the world within %v%s", linkTimeout, lack)
+		return fmt.Sprintf("not linked to the nodes of its invitation within %v%s", linkTimeout, lack)
 	}
 	return fmt.Sprintf("its links to the nodes of the world were not confirmed within %v%s", confirmTimeout, lack)
 }

@@ -107,9 +107,10 @@ func (p Peer) Next(e PeerEvent, f PeerFacts) (Peer, PeerEffects) {
 	case ConnReleased, ConnClosed, ConnStalled, ConnBroke:
 		return p.connEnded(e, f)
 	case LinkLost, LinkClosed:
-		if f&(NoWay|SelfOut) != 0 || f.Has(SelfLeaves|HasRelays) && !p.Conn.tells(f) { // The relays may have ended, not the peer. Its neighbors watch it.
-			e = NoRoute
-		} else if f.Has(SelfLeaves|HasRelays) && p.State != PeerExpected {
+		leavesWithRelays := f.Has(SelfLeaves | HasRelays)
+		if f.Has(NoWay) || f.Has(SelfOut) || leavesWithRelays && !p.Conn.tells(f) { // The relays may have ended, not the peer. Its neighbors watch it.
+			e = SaysNothing
+		} else if leavesWithRelays && p.State != PeerExpected {
 			p.Departure = Stopped
 		}
 	case Goodbye: // Over relays it comes first, and the peer still relays.

@@ -83,9 +83,9 @@ const (
 	AdoptedUnlinked
 	// Expected: the peer may enter the next view.
 	Expected
-	// NoRoute: the peer is not a neighbor of this node, and no relay leads to it. That implies nothing
-	// about the peer.
-	NoRoute
+	// SaysNothing: the link has ended, which implies nothing about the peer. [Peer.Next] makes this event of LinkLost or LinkClosed if no relay leads
+	// to the peer, this node will not be in the next view, or it leaves and the relays may have ended.
+	SaysNothing
 	// SelfClosing: this node closes.
 	SelfClosing
 	// ReportedGone: another node says that the peer has left, and forwards nothing any more.
@@ -99,7 +99,7 @@ const (
 	// Connected and ConnectedOverRelays: the link has a connection.
 	Connected
 	ConnectedOverRelays
-	// ConnReleased: both sides have closed the connection of the link, which stays. ConnClosed: the peer has closed it, or has lost it.
+	// ConnReleased: this side has released the connection of the link, or both agreed that it is idle. ConnClosed: the peer has closed it, or has lost it.
 	// ConnStalled: it has made no progress. ConnBroke: it has ended otherwise.
 	ConnReleased
 	ConnClosed
@@ -107,10 +107,9 @@ const (
 	ConnBroke
 )
 
-// PeerEffects is a set of flags for the actions of a transition. They are carried out in the
-// order of their declaration: the seed and the other nodes learn of a failure before it fails
-// operations on this node, since the program may then leave, and its goodbye must not arrive
-// before the reason for it.
+// PeerEffects is a set of flags for the actions of a transition. The seed hears first (Report), then the program (Notify), the other nodes
+// (Tell), and the communicators of this node: when an operation has failed, the program may leave, and its goodbye must not arrive before the
+// reason for it.
 type PeerEffects uint32
 
 const (
@@ -135,6 +134,9 @@ const (
 	TellClosed
 	// TellPeer tells the peer that this node doubts it.
 	TellPeer
+	// TellGone tells the neighbors that the peer has left, and TellLeaving that it leaves.
+	TellGone
+	TellLeaving
 	// EndComms ends every communicator that contains the peer. New ones end at once,
 	// until Trust.
 	EndComms
@@ -153,13 +155,12 @@ const (
 	SayGoodbye
 	// Relink gives the peer a new link, since the last one has ended before the peer is in a view, and reports to the session that it has no connection.
 	Relink
-	// TellGone tells the neighbors that the peer has left, and TellLeaving that it leaves.
-	TellGone
-	TellLeaving
 	// AwaitProposal waits until no connection is being negotiated with the peer: its goodbye comes over that, or NoGoodbye follows. AwaitGoodbye waits
 	// for a goodbye over relays.
 	AwaitProposal
 	AwaitGoodbye
+	// AskPeer lets the link connect: its end, or a goodbye, decides whether the peer has failed.
+	AskPeer
 	// Redial dials the peer again. EndLink ends its link, since no other connection can follow.
 	Redial
 	EndLink
@@ -206,7 +207,7 @@ func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 	switch s {
 	case PeerExpected:
 		switch e {
-		case LinkLost, LinkClosed, NoRoute:
+		case LinkLost, LinkClosed, SaysNothing:
 			return s, Relink
 		case Goodbye:
 			return PeerExpectedLeft, ReportLeft | NotifyLeft | EndOperations
@@ -223,6 +224,8 @@ func (s PeerState) Next(e PeerEvent) (PeerState, PeerEffects) {
 		return s.alive(e)
 	case PeerDoubted:
 		switch e {
+		case ReportedClosed:
+			return s, AskPeer
 		case LinkLost, LinkClosed: // The other nodes know already.
 			return PeerFailed, ReportLost | EndComms
 		case Goodbye:
@@ -263,11 +266,12 @@ func (s PeerState) alive(e PeerEvent) (PeerState, PeerEffects) {
 		return PeerDoubted, NotifyFailed | TellLost | TellPeer | EndComms
 	case ReportedClosed:
 		if s == PeerLinked {
-			return PeerSuspected, TellClosed
+			return PeerSuspected, TellClosed | AskPeer
 		}
+		return s, AskPeer
 	case DoubtsSelf:
 		return PeerDoubting, EndComms
-	case NoRoute:
+	case SaysNothing:
 		return s, EndComms
 	case AdoptedIn:
 		return PeerLinked, Trust

@@ -34,8 +34,8 @@ type Policy struct {
 	Min int
 }
 
-// PendingJoins holds the candidates for a formed world. Each is invited to link itself to all
-// nodes of the world. It may enter when it reports that it is linked, and the nodes that would
+// PendingJoins holds the candidates for a formed world. Each is invited to link itself to
+// the nodes of the world that it watches or that watch it. It may enter when it reports that it is linked, and the nodes that would
 // watch it confirm their ends of the links: its own report is not enough. Two candidates enter
 // together only if both confirm the link between them.
 //
@@ -83,7 +83,7 @@ type candidate struct {
 	claims    map[NodeID]struct{} // nodes that it reports a link to, besides peers
 }
 
-// An Invitation asks a candidate, the last of Nodes, to link itself to the nodes before
+// An Invitation asks a candidate, the last of Circle, to link itself to the nodes before
 // it. It replaces earlier invitations.
 type Invitation struct {
 	Number uint64 // higher than that of earlier invitations
@@ -281,8 +281,7 @@ func idsOf(nodes []Node) []NodeID {
 	return ids
 }
 
-// link records that a candidate is linked to all nodes of the world that an invitation
-// names.
+// link records that a candidate has the links that an invitation asks for.
 func (p *PendingJoins) link(id NodeID, number uint64) bool {
 	c := p.find(id)
 	if c == nil || c.linked || c.peers == nil || c.number != number {

@@ -92,7 +92,7 @@ func TestWatchersConfirm(t *testing.T) {
 	tr := newPendingTest(t, 20)
 	tr.admit(20, "")
 	watchers := Watchers(View{Nodes: nodes(21)}, 20, 0)
-	if len(watchers) != watchersDefault {
+	if len(watchers) != WatchersDefault {
 		t.Fatalf("%d watchers", len(watchers))
 	}
 	tr.linked(20, watchers[1:]...)

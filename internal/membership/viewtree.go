@@ -94,7 +94,7 @@ func watchPeers(links topology.Topology, n int) func(rank int) []int {
 	if !links.IsFull() {
 		return links.Graph(n).Neighbors
 	}
-	steps := watchSteps(n, 0)
+	steps := WatchDistances(n, 0)
 	list := make([]int, 0, 2*len(steps))
 	return func(rank int) []int {
 		list = list[:0]

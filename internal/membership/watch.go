@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// watchersDefault is the number of watchers of each node: enough that one lossy link or a
+// WatchersDefault is the number of watchers of each node: enough that one lossy link or a
 // second failure does not decide alone, and few enough that the cost of heartbeats is
 // negligible.
-const watchersDefault = 6
+const WatchersDefault = 6
 
 // Watched returns the ranks that the given rank watches: k of them, or all others if
-// they are fewer. k = 0 means 6. Each rank has as many watchers as it watches, and the
+// they are fewer. k = 0 means WatchersDefault. Each rank has as many watchers as it watches, and the
 // result depends on the view alone.
 //
 // The graph is circulant with geometrically growing steps, the multi-step loop network
@@ -32,7 +32,7 @@ func Watchers(v View, rank, k int) []int { return neighbors(v.Size(), rank, k, -
 func NewcomerLinks(n, k int) []int {
 	near := make(map[int]bool)
 	for size := max(n, 2); size <= n+2; size++ {
-		for _, step := range watchSteps(size, k) {
+		for _, step := range WatchDistances(size, k) {
 			for shift := -1; shift <= 1; shift++ {
 				for _, rank := range [...]int{n + shift - step, n + shift + step} {
 					if rank = (rank + 2*size) % size; rank < n {
@@ -50,26 +50,23 @@ func neighbors(n, rank, k, sign int) []int {
 		return nil
 	}
 	var out []int
-	for _, step := range watchSteps(n, k) {
+	for _, step := range WatchDistances(n, k) {
 		out = append(out, (rank+sign*step+n)%n)
 	}
 	slices.Sort(out)
 	return out
 }
 
-// WatchDistances returns the distances between the ranks that watch each other in a view of n nodes, in ascending
-// order: each rank watches k others, at these distances. k = 0 means 6. The first distance is 1. There is none in a world
-// of one node.
-func WatchDistances(n, k int) []int { return watchSteps(n, k) }
-
 // constantFrom is the least size such that all larger ones between two powers of two have the same distances. If a node
 // dies, only the watches across its rank change. In smaller worlds the distances depend on the exact size.
 const constantFrom = 65
 
-// watchSteps returns k different steps between 1 and n-1, in ascending order.
-func watchSteps(n, k int) []int {
+// WatchDistances returns the distances between the ranks that watch each other in a view of n nodes, in ascending
+// order: each rank watches k others, at these distances. k = 0 means WatchersDefault. The first distance is 1. There is none in a world
+// of one node.
+func WatchDistances(n, k int) []int {
 	if k <= 0 {
-		k = watchersDefault
+		k = WatchersDefault
 	}
 	k = max(0, min(k, n-1))
 	steps := make([]int, k)

@@ -199,7 +199,7 @@ func (m *Mesh) decideLocked(pass []decision, e event) []decision {
 	case e.kind == membership.AdoptedIn, e.kind == membership.AdoptedOut, e.kind == membership.AdoptedUnlinked:
 		p.report = nil
 	}
-	if p.Peer == before && d.effects == 0 && e.kind != membership.ReportedClosed {
+	if p.Peer == before && d.effects == 0 {
 		return pass
 	}
 	d.others = m.toldLocked(&d)
@@ -260,8 +260,7 @@ func (d *decision) tell(l *link.Link) {
 	}
 }
 
-// carryOut carries out the decisions of a pass, in the order that package membership
-// declares the effects. The seed learns of a failure first, so that the next view comes soon, then
+// carryOut carries out the decisions of a pass, in the order of [membership.PeerEffects]. The seed learns of a failure first, so that the next view comes soon, then
 // the log and the program. The other nodes learn of it before operations of this node end: a
 // program may close its node as soon as a call has failed, and if its goodbye arrived before
 // the reason, the others would blame this node. The engine is called once. Links are closed
@@ -301,8 +300,8 @@ func (m *Mesh) followUp(d *decision) {
 		m.wg.Go(func() { m.awaitProposal(d.event) })
 	case d.effects.Has(membership.AwaitGoodbye):
 		m.wg.Go(func() { m.awaitGoodbye(d.link, d.event) })
-	case d.kind == membership.ReportedClosed && d.link != nil && m.reach.canDial(d.id):
-		d.link.Need(link.Report) // Its end, or a goodbye, decides whether a suspected peer has failed.
+	case d.effects.Has(membership.AskPeer) && d.link != nil && m.reach.canDial(d.id):
+		d.link.Need(link.Report)
 	}
 }
 

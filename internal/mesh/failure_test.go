@@ -91,7 +91,7 @@ func TestFailureReachesAllRanks(t *testing.T) {
 			})
 		})
 	}
-	if got := len(membership.Watchers(membership.View{Nodes: make([]membership.Node, n)}, victim, WatchedMax)); got >= n-1 {
+	if got := len(membership.Watchers(membership.View{Nodes: make([]membership.Node, n)}, victim, membership.WatchersDefault)); got >= n-1 {
 		t.Fatalf("%d nodes watch the victim: the test shows nothing", got)
 	}
 }
@@ -103,7 +103,7 @@ func TestReportsAreForwarded(t *testing.T) {
 	inBubble(t, n, func(w *world) {
 		w.form()
 		time.Sleep(10 * time.Second)
-		watchers := membership.Watchers(w.view, victim, WatchedMax)
+		watchers := membership.Watchers(w.view, victim, membership.WatchersDefault)
 		far := w.ranks(append(watchers, victim)...)[0]
 		for _, rank := range watchers {
 			w.network.SetOneWay(w.host(rank), w.host(far), sim.Link{Delay: 3 * time.Second})

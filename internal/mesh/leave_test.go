@@ -234,7 +234,7 @@ func TestRemovedRankEndsComms(t *testing.T) {
 func TestLeaveOfAnUnwatchedPeer(t *testing.T) {
 	const n, leaver = 10, 3
 	inBubble(t, n, func(w *world) {
-		far := w.ranks(append(membership.Watchers(w.view, leaver, WatchedMax), leaver)...)[0]
+		far := w.ranks(append(membership.Watchers(w.view, leaver, membership.WatchersDefault), leaver)...)[0]
 		next := w.view
 		var mu sync.Mutex
 		w.newest = func() membership.View {

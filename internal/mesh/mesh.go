@@ -24,7 +24,6 @@
 package mesh
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -90,7 +89,7 @@ type Config struct {
 	// IdleTimeout is the time without traffic after which an unwatched link becomes pending again; 0
 	// means that none does.
 	IdleTimeout time.Duration
-	// Watches is the number of peers that this node watches; 0 means WatchedMax. All nodes have the
+	// Watches is the number of peers that this node watches; 0 means [membership.WatchersDefault]. All nodes have the
 	// same setting.
 	Watches int
 	// Topology says which nodes are neighbors. Unless it is full, OnDemand holds, this node connects to its
@@ -212,7 +211,7 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	for rank := range cfg.View.Nodes {
 		m.addPeerLocked(&cfg.View.Nodes[rank], rank)
 	}
-	m.graph = membership.WatchGraph{Topology: cfg.Topology, Count: cmp.Or(cfg.Watches, WatchedMax)}
+	m.graph = membership.WatchGraph{Topology: cfg.Topology, Count: cfg.Watches}
 	m.formation, m.dials = newFormation(&cfg, self, m.graph, m.reach), newDialLimit(dialsMax, cfg.View, m.reach.host, runtime.NumCPU(), cfg.Paths)
 	m.monitor = newMonitor(m, time.Now())
 	m.reach.setNear(m.formation.neighbors())

@@ -27,14 +27,14 @@ func (cfg *Config) demandTimeout(heartbeats int) time.Duration {
 	return min(dialTimeout, cmp.Or(time.Duration(heartbeats)*max(cfg.HeartbeatTimeout, 0), dialTimeout))
 }
 
-// linkDetached handles the end of the connection of a link, which is pending now; see [link.Config]. It stays so if both sides have closed the
-// connection. A link that broke is dialed again at once. It ends if the peer shares memory with this node, counts as gone, or only has silent paths:
+// linkDetached handles the end of the connection of a link, which is pending now; see [link.Config]. It stays so if this side has released the
+// connection, or both agreed that it is idle. A link that broke is dialed again at once. It ends if the peer shares memory with this node, counts as gone, or only has silent paths:
 // their connections end after a silence, or with the process of the peer.
 func (m *Mesh) linkDetached(l *link.Link, memory transport.MemorySharer, purpose link.Purpose, err error) {
 	m.loop.post(func() (effects func()) {
 		p := &m.peers[l.Peer]
 		switch {
-		case l.IsOver():
+		case l.IsOver(): // It takes the lock that the caller of linkDetached holds until the link is pending: Need below counts.
 			return nil
 		case p.link != l || l.Peer == m.self:
 			l.FailPending(cmp.Or(err, errOut))
@@ -70,7 +70,7 @@ func (m *Mesh) linkDetached(l *link.Link, memory transport.MemorySharer, purpose
 	})
 }
 
-// endOfConn returns the event for the end of a connection. err is nil if both sides have closed it.
+// endOfConn returns the event for the end of a connection. err is nil if this side has released it, or both agreed that it is idle.
 func endOfConn(err error) membership.PeerEvent {
 	switch {
 	case err == nil:

@@ -10,9 +10,6 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// WatchedMax is the number of peers that a node watches.
-const WatchedMax = 6
-
 const (
 	// beatIntervals is the number of intervals between two beats of a node to its watchers.
 	beatIntervals = 2

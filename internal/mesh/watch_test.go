@@ -24,7 +24,7 @@ func TestIdleWorldStaysUp(t *testing.T) {
 		w.form()
 		time.Sleep(passed)
 		for rank, m := range w.meshes {
-			for _, peer := range membership.Watched(w.view, rank, WatchedMax) {
+			for _, peer := range membership.Watched(w.view, rank, membership.WatchersDefault) {
 				if heard := m.peers[peer].link.Heard(); heard < uint64(passed/interval/3) {
 					t.Errorf("rank %d has heard %d frames of rank %d", rank, heard, peer)
 				}
@@ -45,7 +45,7 @@ func TestWatchTraffic(t *testing.T) {
 			before := w.heard()
 			const passed = 10 * time.Minute
 			time.Sleep(passed)
-			k := min(n-1, WatchedMax)
+			k := min(n-1, membership.WatchersDefault)
 			for rank, now := range w.heard() {
 				frames, peers := uint64(0), 0
 				for peer := range now {
@@ -310,7 +310,7 @@ func TestNewWatchers(t *testing.T) {
 	const n, victim = 9, 0
 	inBubble(t, n, func(w *world) {
 		w.form()
-		watchers := membership.Watchers(w.view, victim, WatchedMax)
+		watchers := membership.Watchers(w.view, victim, membership.WatchersDefault)
 		left := w.ranks(append(watchers, victim)...)
 		next := membership.View{Epoch: 2, Nodes: []membership.Node{w.view.Nodes[victim]}}
 		for _, rank := range left {

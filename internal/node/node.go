@@ -155,7 +155,7 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 				return m.Watches(peer)
 			}
 			v := n.view.Load()
-			watches := membership.WatchGraph{Topology: request.Topology, Count: mesh.WatchedMax}
+			watches := membership.WatchGraph{Topology: request.Topology}
 			return v == nil || watches.Watches(v, n.ID(), peer)
 		},
 	})

@@ -75,8 +75,8 @@ type JoinExpect struct {
 // A JoinForget withdraws the announcement of a node by a [JoinExpect].
 type JoinForget struct{ Peer [16]byte }
 
-// A JoinLinked says that the node has links to all nodes of the world in the
-// invitation with Number. The seed waits until these confirm it by a [JoinLink].
+// A JoinLinked says that the node has the links that the invitation with Number asks for. The seed waits until the other nodes confirm
+// them by a [JoinLink].
 type JoinLinked struct{ Number uint64 }
 
 // A JoinLink says whether the node has a link to Peer, a joining node. A joining node enters a

@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/internal/wire"
 )
 
-// An Invitation asks a joining node to connect to all nodes of a formed world, and to the other
+// An Invitation asks a joining node to connect to the nodes of a formed world that it watches or that watch it, and to the other
 // joining nodes that it can reach. View contains all of these nodes, the invited one last. Its
 // epoch is that of the world.
 type Invitation struct {
@@ -64,8 +64,8 @@ func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Cont
 	}
 }
 
-// Linked reports to the seed that this node has links to all nodes of the world in an invitation.
-// The seed waits until these nodes confirm the links.
+// Linked reports to the seed that this node has the links that an invitation asks for. The seed waits until the other nodes
+// confirm them.
 func (s *Session) Linked(number uint64) { s.Post(wire.JoinLinked{Number: number}) }
 
 // Link reports to the seed whether this node has a link to peer, a joining node that it expects or
