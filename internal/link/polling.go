@@ -45,7 +45,7 @@ func (l *Link) StartPolling(p *Polling) (useful bool) {
 	return true
 }
 
-// acquireRest takes what an earlier goroutine may have released, and what the first call of Poll may not need.
+// acquireRest takes the lanes behind the data lane, and those that another goroutine has released.
 func (p *Polling) acquireRest() {
 	for i := range int(wire.Bulk) {
 		p.acquire(i)
