@@ -39,10 +39,9 @@ const idleBulkPolls = 16
 func (l *Link) StartPolling(p *Polling) (useful bool) {
 	p.link, p.of, p.at = l, l.attached.Load(), -1
 	if p.acquire(int(wire.Data)); p.n == 0 {
-		p.acquireRest()
-		return p.writes
+		p.acquireRest() // The goroutine that has the data lane may release it soon.
 	}
-	return true
+	return p.n > 0 || p.writes
 }
 
 // acquireRest takes the lanes behind the data lane, and those that another goroutine has released.
