@@ -48,6 +48,9 @@ type Step struct {
 // goes away while others are awaited frees its place and may come again; once ranks are
 // given, the formation fails.
 //
+// A member that goes away ends its links, and the others may report that they cannot reach it before it
+// is known to be gone. So each report waits until the peer is believed to live (Believe) or is gone.
+//
 // After a Step with Formed or Err, no input changes anything.
 type Formation struct {
 	world    int
@@ -61,12 +64,20 @@ type Formation struct {
 
 // A place is a candidate that was admitted.
 type place struct {
-	node   Node
-	wanted int
-	ready  bool
+	node      Node
+	wanted    int
+	ready     bool
+	complaint *complaint // the first of this member
+	asked     time.Time  // of the first report about this member that waits; zero: none does
 }
 
-func isLate(p place) bool { return !p.ready }
+// A complaint is the report of a member that it cannot reach a peer.
+type complaint struct {
+	peer   int // its index
+	reason string
+}
+
+func isLate(p place) bool { return !p.ready || p.complaint != nil }
 
 // NewFormation returns a Formation of the given number of nodes. It starts now and fails after
 // timeout. 0 means no limit.
@@ -161,20 +172,47 @@ func (f *Formation) Ready(now time.Time, id NodeID) Step {
 	return Step{Formed: true}
 }
 
-// Unable reports that a member cannot reach peer.
+// Unable reports that a member cannot reach peer. The caller pings the peer, and calls Believe.
 func (f *Formation) Unable(now time.Time, id, peer NodeID, reason string) Step {
 	if s := f.Tick(now); s.Err != nil {
 		return s
 	}
+	i, j := f.index(id), f.index(peer)
+	switch {
+	case i < 0 || f.phase != Connecting || f.places[i].complaint != nil:
+		return Step{}
+	case j < 0:
+		return f.fail(fmt.Errorf("%s cannot reach node %v, which is not in the world: %s", f.describe(i), peer, reason))
+	}
+	f.places[i].complaint = &complaint{j, reason}
+	if f.places[j].asked.IsZero() {
+		f.places[j].asked = now
+	}
+	return Step{}
+}
+
+// Believe ends the wait of the reports about a member that came until a given time: the member has answered a ping of that time, before which
+// it would have said that it leaves, or its answer is too late. When no report waits, one of them ends the formation. A member that cannot reach
+// another one ends its links, too, so a report comes first if its peer has reported nothing.
+func (f *Formation) Believe(now, until time.Time, id NodeID) Step {
+	if s := f.Tick(now); s.Err != nil {
+		return s
+	}
 	i := f.index(id)
-	if i < 0 || f.phase != Connecting {
+	if i < 0 || f.phase != Connecting || f.places[i].asked.IsZero() || until.Before(f.places[i].asked) {
 		return Step{}
 	}
-	peerName := "node " + peer.String() + ", which is not in the world"
-	if j := f.index(peer); j >= 0 {
-		peerName = f.describe(j)
+	f.places[i].asked = time.Time{}
+	if slices.ContainsFunc(f.places, func(p place) bool { return !p.asked.IsZero() }) {
+		return Step{}
 	}
-	return f.fail(fmt.Errorf("%s cannot reach %s: %s", f.describe(i), peerName, reason))
+	complains := func(p place) bool { return p.complaint != nil }
+	by := slices.IndexFunc(f.places, func(p place) bool { return complains(p) && !complains(f.places[p.complaint.peer]) })
+	if by < 0 {
+		by = slices.IndexFunc(f.places, complains)
+	}
+	c := f.places[by].complaint
+	return f.fail(fmt.Errorf("%s cannot reach %s: %s", f.describe(by), f.describe(c.peer), c.reason))
 }
 
 // Abort ends the formation.

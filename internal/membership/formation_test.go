@@ -203,20 +203,70 @@ func TestMemberGoesWhileConnecting(t *testing.T) {
 	}
 }
 
-func TestUnableNamesBoth(t *testing.T) {
-	f := newFormation(t, 3)
-	for i := range 3 {
+// connecting returns a Formation of members that connect to each other.
+func connecting(t testing.TB, world int) *Formation {
+	t.Helper()
+	f := newFormation(t, world)
+	for i := range world {
 		admit(t, f, i, AnyRank)
 	}
-	s := f.Unable(start, node(2).ID, node(0).ID, "no answer within 5s")
+	return f
+}
+
+// unable reports that the member by cannot reach the member to.
+func unable(t testing.TB, f *Formation, by, to int, reason string) {
+	t.Helper()
+	if s := f.Unable(start, node(by).ID, node(to).ID, reason); s != (Step{}) {
+		t.Fatalf("before node %d has answered: %v", to, s)
+	}
+}
+
+func TestUnableNamesBoth(t *testing.T) {
+	f := connecting(t, 3)
+	unable(t, f, 2, 0, "no answer within 5s")
+	for i := range 3 {
+		if s := f.Ready(start, node(i).ID); s.Formed {
+			t.Fatalf("the world has formed, although node 2 cannot reach node 0")
+		}
+	}
+	for _, s := range []Step{f.Believe(start, start.Add(-1), node(0).ID), f.Believe(start, start, node(1).ID), f.Believe(start, start, node(7).ID)} {
+		if s != (Step{}) {
+			t.Errorf("the answer to an earlier ping, or of another node: %v", s)
+		}
+	}
+	s := f.Believe(start, start, node(0).ID)
 	contains(t, s.Err, "rank 2 10.0.0.2:7000 (host2:1002) cannot reach rank 0 10.0.0.0:7000 (host0:1000): no answer within 5s")
 	if s := f.Ready(start, node(1).ID); s != (Step{}) {
 		t.Errorf("after it has failed: %v", s)
 	}
 
-	f = newFormation(t, 1)
-	admit(t, f, 0, AnyRank)
+	f = connecting(t, 1)
 	contains(t, f.Unable(start, node(0).ID, node(7).ID, "x").Err, "not in the world")
+}
+
+// The first reports about a member that goes away come before the seed knows that it is gone.
+func TestGoneExplainsUnable(t *testing.T) {
+	f := connecting(t, 4)
+	unable(t, f, 2, 1, "closed by the peer")
+	unable(t, f, 3, 2, "closed by the peer") // Node 2 has given up.
+	f.Believe(start, start, node(2).ID)
+	contains(t, f.Gone(start, node(1).ID, "it left").Err, "rank 1 10.0.0.1:7000 (host1:1001) went away before the world was formed: it left")
+}
+
+// A member that cannot reach another one gives up, and others may report that before.
+func TestFirstOfSeveralReports(t *testing.T) {
+	f := connecting(t, 4)
+	unable(t, f, 0, 1, "closed by the peer")
+	unable(t, f, 1, 2, "no route")
+	unable(t, f, 1, 3, "closed by the peer") // A second report of a member changes nothing.
+	f.Believe(start, start, node(1).ID)
+	contains(t, f.Believe(start, start, node(2).ID).Err, "rank 1 10.0.0.1:7000 (host1:1001) cannot reach rank 2", "no route")
+
+	f = connecting(t, 2)
+	unable(t, f, 1, 0, "no route")
+	unable(t, f, 0, 1, "refused")
+	f.Believe(start, start, node(1).ID)
+	contains(t, f.Believe(start, start, node(0).ID).Err, "rank 0 10.0.0.0:7000 (host0:1000) cannot reach rank 1", "refused")
 }
 
 func TestUnexpectedInputs(t *testing.T) {

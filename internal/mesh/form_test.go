@@ -184,6 +184,44 @@ func TestFormEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// TestFormFailsBeforeItsLinksEnd: the caller of Form learns of the failure first, and tells the seed. Then the others notice the ends of links.
+func TestFormFailsBeforeItsLinksEnd(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.network.PowerOff(w.host(2)) // The others wait for it.
+		ctx, cancel := context.WithCancel(w.Context())
+		defer cancel()
+		var told, lost time.Time
+		w.lostBy = func(_ int, id membership.NodeID) {
+			if id == idOf(1) {
+				lost = time.Now()
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			cfg := w.config(1)
+			limited, stop := context.WithTimeout(w.Context(), 2*time.Second)
+			defer stop()
+			cfg.Failing = func(err error) {
+				if _, ok := errors.AsType[*UnreachableError](err); !ok {
+					t.Errorf("Form fails with %v, want an UnreachableError", err)
+				}
+				time.Sleep(time.Minute)
+				told = time.Now()
+			}
+			if _, err := Form(limited, cfg); err == nil {
+				t.Error("rank 1 has formed without rank 2")
+			}
+		})
+		all.Go(func() { Form(ctx, w.config(0)) })
+		time.Sleep(2 * time.Minute)
+		cancel()
+		all.Wait()
+		if told.IsZero() || lost.Before(told) {
+			t.Errorf("rank 1 has told why at %v, and rank 0 has lost it at %v, want that before", told, lost)
+		}
+	})
+}
+
 func TestFormWithoutSelf(t *testing.T) {
 	inBubble(t, 2, func(w *world) {
 		cfg := w.config(0)
@@ -234,6 +272,26 @@ func TestFormedWithoutALink(t *testing.T) {
 				t.Errorf("rank %d: got %v, want an UnreachableError of rank 1", rank, err)
 			}
 		}
+	})
+}
+
+// TestLeftBeforeFormed: a node that knows that the world has formed leaves before the others know. They form it, and their first operation names
+// the node.
+func TestLeftBeforeFormed(t *testing.T) {
+	inBubble(t, 3, func(w *world) {
+		w.link()
+		w.open(1)
+		if err := w.meshes[1].Close(w.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * delay)
+		w.open(0)
+		w.open(2)
+		errs := w.reduce(0, 2)
+		for _, rank := range []int{0, 2} {
+			wantPeerError(t, errs[rank], 1, true)
+		}
+		w.wantNoFailures()
 	})
 }
 

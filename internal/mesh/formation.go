@@ -86,7 +86,8 @@ func (f *formation) isMissing(slot int, p *peer) bool {
 	return !isLinked && f.needs(slot)
 }
 
-// isLost reports whether a link that Form has made has ended. One whose connection broke is dialed again.
+// isLost reports whether a link that Form has made has ended. If its connection broke, it is dialed again. A peer that knows that the world has
+// formed may leave before this node knows.
 func (f *formation) isLost(slot int, p *peer) bool {
-	return f.needs(slot) && (p.link == nil || p.link.IsOver())
+	return f.needs(slot) && p.State != membership.PeerLeft && (p.link == nil || p.link.IsOver())
 }

@@ -41,7 +41,7 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
-// Config configures a Mesh. Its functions, except Loop, must not block and may be nil.
+// Config configures a Mesh. Its functions, except Loop and Failing, must not block, and all but Loop may be nil.
 type Config struct {
 	// Self is the ID of this node. View lists all nodes: the first World of them are in the
 	// world, or all if World is 0. The others are joining, like this node. Form succeeds
@@ -64,6 +64,8 @@ type Config struct {
 	// Forming is called before Form waits for the links that it needs. missing returns the ranks in View of
 	// nodes without such a link. Form calls stop before it returns.
 	Forming func(missing func() []int) (stop func())
+	// Failing is called before Form fails and ends its links, which the others notice. It may block.
+	Failing func(err error)
 	// Linked is called when the link to an expected node comes up or is lost, and by Form for
 	// each other joining node. The last call has the current state.
 	Linked func(id membership.NodeID, up bool)
@@ -224,6 +226,9 @@ func Form(ctx context.Context, cfg Config) (*Mesh, error) {
 	m.loop.begin(&m.mu)
 	m.reroute()
 	if err := m.form(ctx); err != nil {
+		if cfg.Failing != nil {
+			cfg.Failing(err)
+		}
 		m.Abort()
 		return nil, err
 	}

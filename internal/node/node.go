@@ -181,10 +181,8 @@ func (n *Node) register(ctx context.Context, request client.Request) (err error)
 
 // form links this node to all others of the first view.
 func (n *Node) form(ctx context.Context, v membership.View) (err error) {
-	linking, cancel := n.Session.While(ctx)
-	defer cancel()
 	n.View = v
-	n.Mesh, err = n.link(linking, v, v.Size(), 0)
+	n.Mesh, err = n.link(ctx, v, v.Size(), 0)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return timedOut(ctx, v, err)
@@ -226,39 +224,48 @@ func (n *Node) enter(ctx context.Context, i client.Invitation) (err error) {
 }
 
 // tryToEnter links this node to the nodes of the world in an invitation and, if it can reach
-// them, to the other joining nodes, and reports the result to the seed. A newer invitation ends
-// the attempt.
+// them, to the other joining nodes, and reports the result to the seed.
 func (n *Node) tryToEnter(ctx context.Context, i client.Invitation) error {
-	linking, cancel := n.Session.WhileInvited(ctx, i.Number)
-	defer cancel()
-	m, err := n.link(linking, i.View, i.World, i.Number)
+	m, err := n.link(ctx, i.View, i.World, i.Number)
 	if err == nil {
 		n.Mesh = m
 		n.Session.Linked(i.Number) // Form has reported the links to other joining nodes.
-		err = m.Formed()
+		if err = m.Formed(); err != nil {
+			n.giveUp(ctx, i.Number, err)
+		}
 		n.linkErr = err
 	}
-	switch {
-	case err != nil && ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil {
 		return timedOut(ctx, i.View, err)
-	case err != nil && linking.Err() == nil:
-		peer, err := n.culprit(err)
-		n.Session.LinksOf(i.Number).Lost(peer, err)
 	}
 	return nil
 }
 
-// link makes the links to the nodes of a view, or of the invitation with a number. The first world nodes are in the world.
+// giveUp tells the seed why this node ends its links, before the others notice that and report it: it cannot reach a node, or leaves since ctx
+// has ended. Number is that of the invitation, if any.
+func (n *Node) giveUp(ctx context.Context, number uint64, err error) {
+	if ctx.Err() != nil {
+		n.Session.Close()
+		return
+	}
+	n.Session.LinksOf(number).Lost(n.culprit(err))
+}
+
+// link makes the links to the nodes of a view, or of the invitation with a number. The first world nodes are in the world. A newer invitation
+// ends the attempt.
 func (n *Node) link(ctx context.Context, v membership.View, world int, number uint64) (*mesh.Mesh, error) {
+	linking, cancel := n.Session.While(ctx, number)
+	defer cancel()
 	n.view.Store(&v)
 	links := n.Session.LinksOf(number)
-	m, err := mesh.Form(ctx, mesh.Config{
+	m, err := mesh.Form(linking, mesh.Config{
 		Self: n.ID(), View: v, World: world, Seed: n.Session.Seed(), Paths: n.paths, Relay: n.relay, Loop: mem.Loop, Log: n.cfg.Log,
 		HeartbeatInterval: n.cfg.HeartbeatInterval, HeartbeatTimeout: n.cfg.HeartbeatTimeout,
 		SettleTimeout: n.cfg.settleTimeout(), Linked: links.Link, OnDemand: n.cfg.OnDemand, Topology: n.cfg.Request.Topology,
 		IdleTimeout: n.cfg.LinkIdleTimeout, HandleView: n.Session.HandleView,
 		Lost: links.Lost, Left: links.Left, Failed: n.addFailure, Newest: n.Session.Newest,
 		Forming: func(missing func() []int) (stop func()) { return n.Session.WarnOfLinks(v, missing) },
+		Failing: func(err error) { n.giveUp(ctx, number, err) },
 	})
 	if err != nil {
 		return nil, err
@@ -385,17 +392,17 @@ func closing(m *mesh.Mesh) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), closeTimeout+m.GoodbyeTimeout())
 }
 
-// abandon releases the resources of a failed join.
+// abandon releases the resources of a failed join. The seed hears first: see giveUp.
 func (n *Node) abandon() {
 	if n.Mesh != nil {
-		_ = CloseMesh(n.Mesh) // the error of joining is reported
-	} else {
-		for _, p := range n.paths {
-			p.Transport.Close()
-		}
+		_ = n.Close() // the error of joining is reported
+		return
 	}
 	if n.Session != nil {
 		n.Session.Close()
+	}
+	for _, p := range n.paths {
+		p.Transport.Close()
 	}
 	n.closeStarted()
 	if n.sockets != nil {

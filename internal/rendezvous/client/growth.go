@@ -45,22 +45,22 @@ func (s *Session) begin(ctx context.Context, after uint64) (v membership.View, i
 	return membership.View{}, i, nil
 }
 
-// WhileInvited is [Session.While], but the context also ends when an invitation with a higher
-// number arrives.
-func (s *Session) WhileInvited(ctx context.Context, number uint64) (context.Context, context.CancelFunc) {
-	ctx, stop := s.While(ctx)
-	ctx, cancel := context.WithCancel(ctx)
+// While returns a context that ends with ctx, with the membership, for example when the seed reports that the world will not form, or when an
+// invitation with a higher number arrives. The caller must call the CancelFunc.
+func (s *Session) While(ctx context.Context, number uint64) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if _, i, err := s.begin(ctx, number); err == nil && i.Number > number {
-			cancel()
+			cancel(nil)
 		}
 	}()
 	return ctx, func() {
-		cancel()
-		<-done
 		stop()
+		cancel(nil)
+		<-done
 	}
 }
 

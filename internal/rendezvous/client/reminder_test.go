@@ -201,7 +201,7 @@ func TestWarnsNewcomer(t *testing.T) {
 			if err := s.handle(wire.JoinInvite{Number: 1, World: 1, Epoch: 3, Nodes: nodes}); err != nil {
 				t.Fatal(err)
 			}
-			_, cancel := s.WhileInvited(t.Context(), 1)
+			_, cancel := s.While(t.Context(), 1)
 			time.Sleep(time.Minute)
 			cancel()
 			if got := warnings(""); len(got) > 0 {

@@ -246,13 +246,9 @@ func (s *Session) Ready(ctx context.Context) error {
 	return s.await(ctx, s.hasFormedLocked, s.late)
 }
 
-// Unreachable reports to the seed that this node cannot reach peer, and why. It blocks until the
-// seed has ended the formation, and returns the [*FailedError] that all nodes get.
+// Unreachable blocks until the seed has ended the formation after the report, by Lost, that this node cannot reach peer, and returns the
+// [*FailedError] that all nodes get.
 func (s *Session) Unreachable(ctx context.Context, peer membership.NodeID, cause error) error {
-	if _, err := s.View(ctx); err != nil {
-		return err
-	}
-	s.Lost(peer, cause)
 	if err := s.await(ctx, s.hasFormedLocked, s.late); err != nil {
 		return err
 	}
@@ -287,17 +283,6 @@ func (s *Session) lastLocked() []byte {
 		return nil
 	}
 	return handshake.Frame(wire.JoinLeave{})
-}
-
-// While returns a context that ends with ctx or with the membership, for example when the seed
-// reports that the world will not form. The caller must call the CancelFunc.
-func (s *Session) While(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
 }
 
 // Post queues a message to the seed. The message is lost if the connection has ended.

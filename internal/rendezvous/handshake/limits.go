@@ -14,7 +14,7 @@ type Limits struct {
 	Linger  time.Duration // until the peer has read a last message
 	Ping    time.Duration // between two pings of the seed
 	Silence time.Duration // after which a silent peer counts as gone
-	Poll    time.Duration // until nodes answer a status poll, or their host says whether their process has ended
+	Poll    time.Duration // until nodes answer a question, or their host says whether their process has ended
 	Pause   time.Duration // between two status polls
 	Away    time.Duration // until a node without a connection to the seed counts as gone
 	Return  time.Duration // until a world without connected nodes is over

@@ -155,7 +155,7 @@ func TestInvitedAgain(t *testing.T) {
 	s, sessions, _ := formed(t, 3, elastic(3, nil))
 	late := s.mustJoin(t, 3)
 	first := begin(t, late, 0)
-	ctx, stop := late.WhileInvited(t.Context(), first.Number)
+	ctx, stop := late.While(t.Context(), first.Number)
 	defer stop()
 	if err := sessions[1].Close(); err != nil {
 		t.Error(err)

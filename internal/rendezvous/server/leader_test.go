@@ -319,7 +319,7 @@ func TestSeedsLearnOfFailure(t *testing.T) {
 		}
 		sessions = append(sessions, s)
 	}
-	err := sessions[0].Unreachable(t.Context(), sessions[1].ID, errors.New("no route"))
+	err := unreachable(t, sessions[0], sessions[1].ID, errors.New("no route"))
 	if _, ok := errors.AsType[*client.FailedError](err); !ok {
 		t.Errorf("error %v", err)
 	}

@@ -108,8 +108,8 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 		if m.Kind == wire.LossLeft && (l.nodes[m.Peer] == nil && l.left[m.Peer] || !s.isMember(m.Peer)) {
 			return "", false // This seed knows. At the end of a world there are many of them.
 		}
-		if current(m.Epoch) {
-			s.apply(l.form.Unable(now, id, m.Peer, m.Text))
+		if current(m.Epoch) && l.arbiter == nil {
+			s.reportUnable(l, now, id, m)
 		}
 		s.reportLoss(l, now, id, m)
 	case wire.JoinExclude:
@@ -128,8 +128,10 @@ func (s *Server) handle(l *leader, c *nodeConn, m wire.JoinMessage) (reason stri
 	case wire.JoinLeave:
 		return "it left", true
 	case wire.JoinPing, wire.JoinLinked, wire.JoinLink, wire.JoinQuiesced:
-		if l.arbiter != nil {
+		if ping, answers := m.(wire.JoinPing); l.arbiter != nil {
 			s.informArbiter(l, now, c, m)
+		} else if answers {
+			s.apply(l.form.Believe(now, s.sentAt(ping, now), id))
 		}
 	default:
 		return fmt.Sprintf("it sent a %T", m), false
@@ -152,6 +154,17 @@ func (s *Server) informArbiter(l *leader, now time.Time, c *nodeConn, m wire.Joi
 	case wire.JoinQuiesced:
 		l.arbiter.Quiesced(now, c.node.ID, m.Epoch, m.Leaves, time.Duration(m.Timeout)*time.Millisecond)
 	}
+}
+
+// reportUnable reports to the formation that a node cannot reach another one, or has read its goodbye. The seed pings the other one.
+func (s *Server) reportUnable(l *leader, now time.Time, by membership.NodeID, m wire.JoinUnreachable) {
+	if m.Kind == wire.LossLeft {
+		s.apply(l.form.Gone(now, m.Peer, "it left"))
+		return
+	}
+	s.apply(l.form.Unable(now, by, m.Peer, m.Text))
+	s.send(m.Peer, s.ping())
+	s.afterAsLeader(s.lim.Poll, func() { s.apply(l.form.Believe(time.Now(), time.Now(), m.Peer)) })
 }
 
 // reportLoss reports to the arbiter that a node has lost its link to another one, or has read

@@ -3,7 +3,9 @@ package server
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -106,11 +108,21 @@ func TestMemberDiesWhileConnecting(t *testing.T) {
 	says(t, b.Ready(t.Context()), client.ErrSeedGone)
 }
 
+// unreachable has a node of a full world report that it cannot reach another one, and returns the error of the formation.
+func unreachable(t *testing.T, by *client.Session, peer membership.NodeID, cause error) error {
+	t.Helper()
+	if _, err := by.View(t.Context()); err != nil {
+		return err
+	}
+	by.Lost(peer, cause)
+	return by.Unreachable(t.Context(), peer, cause)
+}
+
 func TestUnreachableIsReportedToAll(t *testing.T) {
 	s := newSeed(t, 3, nil)
 	sessions := []*client.Session{s.mustJoin(t, 0), s.mustJoin(t, 1), s.mustJoin(t, 2)}
 	want := []string{"rank 2", "(host2:1002) cannot reach rank 0", "(host0:1000): no route to host"}
-	says(t, sessions[2].Unreachable(t.Context(), sessions[0].ID, errors.New("no route to host")), nil, want...)
+	says(t, unreachable(t, sessions[2], sessions[0].ID, errors.New("no route to host")), nil, want...)
 	for _, session := range sessions {
 		err := session.Ready(t.Context())
 		says(t, err, nil, want...)
@@ -120,6 +132,75 @@ func TestUnreachableIsReportedToAll(t *testing.T) {
 	}
 	says(t, s.Wait(t.Context()), nil, want...)
 	says(t, s.Status().Err, nil, want...)
+}
+
+// inForming calls f with the seed of a world of n nodes that connect to each other, in fake time.
+func inForming(t *testing.T, n int, f func(t *testing.T, s *testSeed, sessions []*client.Session)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ca := newAuthority(t)
+		l := newPipeListener(t, ca)
+		s := serveOver(t, l, ca, l.dial, n, func(c *Config) {
+			c.Limits = handshake.Limits{Hello: time.Minute, Step: time.Minute, Ping: time.Second, Silence: time.Hour}
+		})
+		var sessions []*client.Session
+		for i := range n {
+			sessions = append(sessions, s.mustJoin(t, i))
+		}
+		defer func() {
+			for _, session := range sessions {
+				session.Close()
+			}
+			s.Close()
+			l.Close()
+		}()
+		for _, session := range sessions {
+			if _, err := session.View(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f(t, s, sessions)
+	})
+}
+
+// A node that gives up leaves before it ends its links. The seed may read the reports about these links first, and names the node.
+func TestLeaverIsNamed(t *testing.T) {
+	const want = "rank 1 10.1.0.2:7000 (host1:1001) went away before the world was formed: it left"
+	t.Run("lost link", func(t *testing.T) {
+		inForming(t, 3, func(t *testing.T, s *testSeed, sessions []*client.Session) {
+			var turn sync.WaitGroup
+			turn.Go(func() { s.call(func() { time.Sleep(time.Millisecond) }) })
+			synctest.Wait() // The loop is busy, and takes the messages of the nodes in order.
+			sessions[0].Lost(sessions[1].ID, transport.ErrPeerClosed)
+			synctest.Wait()
+			turn.Go(func() { sessions[1].Close() })
+			turn.Wait()
+			says(t, sessions[2].Ready(t.Context()), nil, want)
+		})
+	})
+	t.Run("goodbye", func(t *testing.T) {
+		inForming(t, 3, func(t *testing.T, _ *testSeed, sessions []*client.Session) {
+			sessions[0].LinksOf(0).Left(sessions[1].ID)
+			says(t, sessions[2].Ready(t.Context()), nil, want)
+		})
+	})
+}
+
+// The seed waits for the answer of a node that another one cannot reach, for Limits.Poll at most.
+func TestSilentPeerIsReported(t *testing.T) {
+	inForming(t, 3, func(t *testing.T, s *testSeed, sessions []*client.Session) {
+		s.call(func() { // Nothing reaches the node.
+			silent := *s.state.leader.nodes[sessions[1].ID]
+			silent.out = handshake.NewOutbox()
+			s.state.leader.nodes[sessions[1].ID] = &silent
+		})
+		began := time.Now()
+		sessions[0].Lost(sessions[1].ID, errors.New("no answer"))
+		says(t, sessions[2].Ready(t.Context()), nil, "rank 0 10.1.0.1:7000 (host0:1000) cannot reach rank 1", "no answer")
+		if took := time.Since(began).Round(time.Second); took != s.lim.Poll {
+			t.Errorf("reported after %v, want %v", took, s.lim.Poll)
+		}
+	})
 }
 
 // The seed detects a node that hangs by its silence.

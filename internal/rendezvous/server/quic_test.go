@@ -166,7 +166,7 @@ func nodeOverQUIC(t *testing.T, s *testSeed, i int) error {
 		}
 		conn, err := node.Dial(t.Context(), n.Addrs[0], n.ID.String())
 		if err != nil {
-			return session.Unreachable(t.Context(), n.ID, err)
+			return unreachable(t, session, n.ID, err)
 		}
 		if conn.Peer() != n.ID.String() {
 			t.Errorf("peer %s, want %v", conn.Peer(), n.ID)
