@@ -70,6 +70,19 @@ func TestBubble(t *testing.T) {
 	})
 }
 
+// TestDialWhileClosing: an endpoint closes while it dials, and is told to dial again and again.
+func TestDialWhileClosing(t *testing.T) {
+	inBubble(t, []string{"a"}, make([]Config, 1), func(t *testing.T, nodes []*testNode) {
+		a := nodes[0]
+		time.AfterFunc(time.Second, func() { a.Close() })
+		for range 10 {
+			if _, err := a.Dial(t.Context(), "10.0.0.2:7000", ""); !errors.Is(err, transport.ErrClosed) {
+				t.Errorf("Dial: %v, want ErrClosed", err)
+			}
+		}
+	})
+}
+
 // A narrowConn silently drops packets that do not fit a link of 1,280 bytes.
 type narrowConn struct{ net.PacketConn }
 

@@ -40,6 +40,9 @@ func (e *Endpoint) dial(ctx context.Context, addr string, conf *tls.Config) (*qu
 // dialRemote connects to an address and waits until the peer has accepted.
 func (e *Endpoint) dialRemote(ctx context.Context, remote net.Addr, conf *tls.Config) (*quicgo.Conn, error) {
 	a := e.dials.start(e.ctx, eyeballs.AddrPort(remote))
+	if a == nil {
+		return nil, transport.ErrClosed
+	}
 	defer e.dials.end(a)
 	if _, ok := e.packets.(*socket); ok {
 		a.tasks.Go(a.checkPort)
@@ -101,9 +104,10 @@ func (s tokenSignal) Put(string, *quicgo.ClientToken) {
 
 // dials holds the dials in progress, by their address.
 type dials struct {
-	mu   sync.Mutex
-	open map[*attempt]struct{}
-	all  sync.WaitGroup
+	mu     sync.Mutex
+	open   map[*attempt]struct{}
+	closed bool
+	all    sync.WaitGroup
 }
 
 // An attempt is a dial in progress. It can be abandoned until this side sends the message
@@ -123,11 +127,15 @@ const (
 	attemptCommitted
 )
 
+// start begins an attempt. It returns nil after close.
 func (d *dials) start(ctx context.Context, remote netip.AddrPort) *attempt {
-	a := &attempt{remote: remote}
-	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	a := &attempt{remote: remote}
+	a.ctx, a.cancel = context.WithCancelCause(ctx)
 	if d.open == nil {
 		d.open = make(map[*attempt]struct{})
 	}
@@ -145,7 +153,13 @@ func (d *dials) end(a *attempt) {
 	d.all.Done()
 }
 
-func (d *dials) wait() { d.all.Wait() }
+// close refuses further attempts, and waits for the end of the others.
+func (d *dials) close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.all.Wait()
+}
 
 // unreachable abandons the dials to remote after the system has reported that it is
 // unreachable.

@@ -233,7 +233,7 @@ func (e *Endpoint) shutdown() error {
 	}
 	e.closeConns(func(*Conn) bool { return true })
 	e.explicit.Wait()
-	e.dials.wait()
+	e.dials.close()
 	if e.watch != nil {
 		e.watch.close()
 	}
