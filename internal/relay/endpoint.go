@@ -195,6 +195,9 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c transport.Con
 			e.prefer(id, path)
 			return c, nil
 		}
+		if errors.Is(err, transport.ErrClosed) {
+			return nil, err
+		}
 	}
 	e.prefer(id, uint8(rand.Uint32()))
 	return nil, err

@@ -3,10 +3,12 @@ package relay
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +163,31 @@ func TestDial(t *testing.T) {
 			cancel()
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), addr) {
 				t.Errorf("dial %s: got %v, want %q", addr, err, want)
+			}
+		}
+	})
+}
+
+// TestDialAfterClose: dials of an endpoint that closes, or has closed, end at the first handshake.
+func TestDialAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handshakes atomic.Int32
+		n := newNetworkOver(t, relaytest.Ring(4), medium{pass: func(int, int, forward.Frame) []forward.Frame { return nil }}, func(i int, cfg *Config) {
+			if client := cfg.Client; i == 0 {
+				cfg.Client = func(peer string) *tls.Config {
+					handshakes.Add(1)
+					return client(peer)
+				}
+			}
+		})
+		time.AfterFunc(time.Second, func() { n.endpoints[0].Close() })
+		for range 2 {
+			handshakes.Store(0)
+			if _, err := n.endpoints[0].Dial(t.Context(), relaytest.ID(2).String(), ""); !errors.Is(err, transport.ErrClosed) {
+				t.Errorf("Dial: %v, want %v", err, transport.ErrClosed)
+			}
+			if got := handshakes.Load(); got > 1 {
+				t.Errorf("%d handshakes, want 1", got)
 			}
 		}
 	})
