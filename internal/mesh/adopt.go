@@ -81,7 +81,7 @@ func (m *Mesh) LeaveWorld() {
 // has accepted, or dials again, are links, for at most SettleTimeout. Other new nodes get pending links. After that it
 // decides on every peer in one pass: doubts about nodes of v are cleared, and links to nodes
 // that are neither in v nor expected end. If ctx ends while Adopt waits for links, Adopt returns
-// the cause of ctx and keeps the old view.
+// the cause of ctx and keeps the old view. After Close it returns engine.ErrClosed.
 func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	limited, cancel := context.WithTimeout(ctx, m.cfg.adoptTimeout())
 	defer cancel()
@@ -96,7 +96,14 @@ func (m *Mesh) Adopt(ctx context.Context, v membership.View) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	m.loop.perform(func() func() { return inOrder(m.passLocked(m.adoptLocked(v)), m.reroute) })
+	isOpen := false
+	m.loop.perform(func() func() {
+		isOpen = true
+		return inOrder(m.passLocked(m.adoptLocked(v)), m.reroute)
+	})
+	if !isOpen {
+		return fmt.Errorf("mesh: adopt view %d: %w", v.Epoch, engine.ErrClosed)
+	}
 	m.monitor.connectNeighbors()
 	m.logTopology(slog.LevelInfo, v.Size())
 	return nil

@@ -124,6 +124,9 @@ func TestCloseTwice(t *testing.T) {
 		if _, err := w.comms[0].Start(&exec.Work{}); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("an operation after Close: %v, want %v", err, engine.ErrClosed)
 		}
+		if err := w.meshes[0].Adopt(w.Context(), w.swapped(0, 1)); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("Adopt after Close: %v, want %v", err, engine.ErrClosed)
+		}
 	})
 }
 
