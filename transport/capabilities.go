@@ -173,7 +173,7 @@ type Poller interface {
 	// SetPolling declares that a goroutine polls the pipe with TryRead, or has stopped to.
 	// While polling is on, the transport does not wake WaitReadable for data, which makes
 	// writes cheaper for the peer. SetPolling(false) makes WaitReadable return if there is
-	// data.
+	// data. The memory of a pipe that ends while polling is on may be kept until then.
 	SetPolling(on bool)
 }
 

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"crypto/rand"
+	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -14,6 +15,9 @@ import (
 func BenchmarkProcesses(b *testing.B) {
 	b.Run("PingPong8B/spinning", func(b *testing.B) { benchPingPong(b, 0) })
 	b.Run("PingPong8B/sleeping", func(b *testing.B) { benchPingPong(b, -1) })
+	for _, size := range []int{30, 1 << 10, 4 << 10, 16 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("PingPong%dB/polling", size), func(b *testing.B) { benchPolling(b, size) })
+	}
 	b.Run("Star8B", benchStar)
 	b.Run("OneWay", func(b *testing.B) { benchFlood(b, false) })
 	b.Run("BothWays", func(b *testing.B) { benchFlood(b, true) })
@@ -59,6 +63,28 @@ func benchPingPong(b *testing.B, spinMax time.Duration) {
 		}
 		if _, err := io.ReadFull(r, p[:]); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// benchPolling is a round trip of messages with TryWrite and TryRead.
+func benchPolling(b *testing.B, size int) {
+	s, r := dialChild(b, "poll", 0)
+	p, try := transport.CapabilitiesOf(r).Poller, transport.CapabilitiesOf(s).TryWriter
+	p.SetPolling(true)
+	defer p.SetPolling(false)
+	out, in := make([]byte, size), make([]byte, size)
+	b.ReportAllocs()
+	for b.Loop() {
+		out[0]++
+		for !try.TryWrite(out) {
+		}
+		for at := 0; at < size; {
+			n, err := p.TryRead(in[at:])
+			if err != nil {
+				b.Fatal(err)
+			}
+			at += n
 		}
 	}
 }

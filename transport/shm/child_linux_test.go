@@ -41,7 +41,7 @@ func childMain() {
 		attachedArea(o)
 		return
 	}
-	task := map[string]func(transport.Conn){"echo": echo, "flood": flood, "area": shareArea}[o.Task]
+	task := map[string]func(transport.Conn){"echo": echo, "poll": pollEcho, "flood": flood, "area": shareArea}[o.Task]
 	tr, err := New(Config{Cluster: o.Cluster, Node: o.Node, AreaSize: o.AreaSize})
 	check(err)
 	if o.SpinMax != 0 {
@@ -69,6 +69,24 @@ func childMain() {
 // echo returns all bytes of a pipe on another one.
 func echo(c transport.Conn) {
 	eachPipe(c, func(r transport.Receiver, s transport.Sender) { io.Copy(s, r) })
+}
+
+// pollEcho is echo by polling.
+func pollEcho(c transport.Conn) {
+	eachPipe(c, func(r transport.Receiver, s transport.Sender) {
+		p, try := transport.CapabilitiesOf(r).Poller, transport.CapabilitiesOf(s).TryWriter
+		p.SetPolling(true)
+		defer p.SetPolling(false)
+		buf := make([]byte, 128<<10)
+		for {
+			n, err := p.TryRead(buf)
+			if err != nil {
+				return
+			}
+			for n > 0 && !try.TryWrite(buf[:n]) {
+			}
+		}
+	})
 }
 
 // flood reads a pipe, and fills another pipe with zeros.

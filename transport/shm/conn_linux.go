@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -127,7 +128,8 @@ func (c *conn) newPipe(size int) (*sender, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	if err := c.endpoint.reserve(memory[:os.Getpagesize()]); err != nil { // the indexes
+	page := os.Getpagesize()
+	if err := cmp.Or(c.endpoint.reserve(memory[:page]), c.endpoint.reserve(memory[headerBytes:][:page])); err != nil { // what the peer polls
 		unix.Munmap(memory)
 		return nil, err
 	}

@@ -121,19 +121,14 @@ func (e *end) signaled() {
 	}
 }
 
-// wakePeer wakes the peer if it sleeps. The caller has changed an index before: either the
-// peer, which reads the index again after it has set its flag, sees the change, or this side
+// wakePeer wakes the peer if it sleeps. The caller has changed a word before: either the
+// peer, which reads the word again after it has set its flag, sees the change, or this side
 // sees the flag. Atomic operations of Go have one order for all, so that both cannot miss
 // each other.
 func (e *end) wakePeer() {
 	if e.other.Load() != 0 && e.other.Swap(0) != 0 {
 		e.conn.peerEvent.signal()
 	}
-}
-
-// wait blocks until word differs from old, or the end is stopped.
-func (e *end) wait(word *atomic.Uint64, old uint64) {
-	e.waitFor(func() bool { return word.Load() != old || e.stopped.Load() != 0 })
 }
 
 // waitFor blocks until done returns true, which it must do for a stopped end. While another

@@ -11,7 +11,7 @@ import (
 
 // version is the version of the messages and of the layout of rings. Both sides must have
 // the same.
-const version = 4
+const version = 5
 
 const magic = "nexarshm"
 

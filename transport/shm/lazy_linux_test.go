@@ -29,24 +29,23 @@ func sleepIn(t *testing.T, r *receiver) (woken chan struct{}) {
 	return woken
 }
 
-// TestLazyWritesLetTheReaderSleep: a lazy write leaves a sleeping reader asleep until more than lazyBytesMax bytes are
-// unread. Another write wakes it before.
+// TestLazyWritesLetTheReaderSleep: lazy writes leave a sleeping reader asleep until they fill a sixteenth of the ring. Another
+// write wakes it before.
 func TestLazyWritesLetTheReaderSleep(t *testing.T) {
 	p := make([]byte, 9)
 	for _, last := range []struct {
 		name   string
-		before int // bytes of lazy writes before
+		before int // lazy writes before
 		write  func(s *sender) bool
 	}{
-		{"a lazy write", lazyBytesMax, func(s *sender) bool { return s.TryWriteLazy(p) }},
-		{"a write", len(p), func(s *sender) bool { return s.TryWrite(p) }},
+		{"a lazy write", ringBytes / 16 / lineBytes, func(s *sender) bool { return s.TryWriteLazy(p) }},
+		{"a write", 1, func(s *sender) bool { return s.TryWrite(p) }},
 	} {
 		t.Run(last.name, func(t *testing.T) {
 			slept := false
 			for try := 0; try < 100 && !slept; try++ { // A reader may look once more after it has set its flag.
 				s, r, woken := sleepingPipe(t)
-				written := 0
-				for ; written+len(p) <= last.before; written += len(p) {
+				for range last.before {
 					if !s.TryWriteLazy(p) {
 						t.Fatal("TryWriteLazy failed")
 					}
@@ -56,12 +55,14 @@ func TestLazyWritesLetTheReaderSleep(t *testing.T) {
 					t.Fatal("the last write failed")
 				}
 				<-woken
-				if n, err := r.TryRead(make([]byte, ringBytes)); n != written+len(p) || err != nil {
-					t.Errorf("TryRead: got %d, %v, want %d bytes", n, err, written+len(p))
+				for i := range last.before + 1 {
+					if n, err := r.TryRead(p); n != len(p) || err != nil {
+						t.Errorf("TryRead %d: got %d, %v, want %d bytes", i, n, err, len(p))
+					}
 				}
 			}
 			if !slept {
-				t.Errorf("lazy writes of %d bytes always wake the reader", last.before)
+				t.Errorf("%d lazy writes always wake the reader", last.before)
 			}
 		})
 	}

@@ -15,7 +15,9 @@ var (
 // A receiver is the reading end of a pipe.
 type receiver struct {
 	end
-	ring ringReader
+	ring   ringReader
+	streak int  // see streakMin
+	held   bool // SetPolling(true) has acquired the memory for the reads that follow
 }
 
 func newReceiver(c *conn, memory []byte) *receiver {
@@ -34,20 +36,40 @@ func (r *receiver) Read(p []byte) (int, error) { return r.read(p, true) }
 // TryRead implements transport.Poller.
 func (r *receiver) TryRead(p []byte) (int, error) { return r.read(p, false) }
 
-func (r *receiver) read(p []byte, block bool) (int, error) {
+// streakMin is the number of reads in a row, with bytes, from which on a read takes more than one short record. To look for one that is
+// not there takes a cache line from the peer.
+const streakMin = 3
+
+func (r *receiver) read(p []byte, block bool) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if !r.acquire() {
-		return 0, r.whyStopped()
+	if !r.held {
+		if !r.acquire() {
+			return 0, r.whyStopped()
+		}
+		defer r.unref()
 	}
-	defer r.unref()
 	piece, err := r.next(len(p), block)
-	if err != nil || len(piece) == 0 {
+	if len(piece) == 0 {
+		r.streak = 0
 		return 0, err
 	}
-	n := copy(p, piece)
-	r.consume(n)
+	wake := false
+	for r.streak++; len(piece) > 0; {
+		k := copy(p[n:], piece)
+		n += k
+		wake = r.ring.drop(k) || wake
+		if n == len(p) || k < lineBytes && r.streak < streakMin {
+			break
+		}
+		if piece, _ = r.ring.peek(len(p) - n); len(piece) == 0 { // The next read reports an error.
+			r.streak = 0
+		}
+	}
+	if wake {
+		r.wakePeer()
+	}
 	return n, nil
 }
 
@@ -72,10 +94,12 @@ func (r *receiver) TryReadFunc(n int, view func(p []byte)) (int, error) {
 // view calls view with the next piece, of at most n bytes. It consumes the piece even if view
 // panics, since the next read would begin at the wrong byte.
 func (r *receiver) view(n int, view func(p []byte), block bool) (int, error) {
-	if !r.acquire() {
-		return 0, unexpected(r.whyStopped())
+	if !r.held {
+		if !r.acquire() {
+			return 0, unexpected(r.whyStopped())
+		}
+		defer r.unref()
 	}
-	defer r.unref()
 	piece, err := r.next(n, block)
 	if err != nil || len(piece) == 0 {
 		return 0, unexpected(err)
@@ -99,31 +123,29 @@ func (r *receiver) next(limit int, block bool) ([]byte, error) {
 		if err := r.whyStopped(); err != nil {
 			return nil, err
 		}
-		piece, word, err := r.ring.peek(limit)
+		piece, err := r.ring.peek(limit)
 		switch {
-		case err != nil:
-			r.conn.protocolError(err)
-		case len(piece) > 0:
-			return piece, nil
-		case word&closed != 0:
+		case err == io.EOF:
 			r.stop(endOfPipe)
 			r.finish()
-		case block:
-			r.wait(r.ring.tail, word)
+		case err != nil:
+			r.conn.protocolError(err)
+		case len(piece) > 0 || !block:
+			return piece, nil
 		default:
-			return nil, nil
+			r.waitFor(r.readable)
 		}
 	}
 }
 
 // readable reports whether a read returns immediately. It may run concurrently with reads.
 func (r *receiver) readable() bool {
-	return r.ring.tail.Load() != r.ring.head.Load() || r.stopped.Load() != 0
+	return r.ring.length(r.ring.head.Load()).Load() != 0 || r.stopped.Load() != 0
 }
 
 // hasUnread may run concurrently with reads.
 func (r *receiver) hasUnread() bool {
-	return r.stopped.Load()&^deadlinePassed == 0 && r.ring.tail.Load()&^closed != r.ring.head.Load()
+	return r.stopped.Load()&^deadlinePassed == 0 && r.ring.length(r.ring.head.Load()).Load()&^closed != 0
 }
 
 // WaitReadable implements transport.Poller.
@@ -139,15 +161,17 @@ func (r *receiver) WaitReadable() {
 // reader is not set. Afterwards either the writer sees the flag, or this side sees the new
 // bytes.
 func (r *receiver) SetPolling(polling bool) {
-	if !r.acquire() {
+	if !r.held && !r.acquire() {
+		return
+	}
+	r.held = polling
+	r.polling.Store(polling)
+	if polling {
+		r.asleep.Store(0)
 		return
 	}
 	defer r.unref()
-	r.polling.Store(polling)
-	switch {
-	case polling:
-		r.asleep.Store(0)
-	case r.parked.Load():
+	if r.parked.Load() {
 		r.asleep.Swap(1) // not Store: see park
 		if r.readable() {
 			r.wake()
@@ -157,8 +181,7 @@ func (r *receiver) SetPolling(polling bool) {
 
 // consume returns n bytes of the ring to the writer.
 func (r *receiver) consume(n int) {
-	r.ring.drop(n)
-	if r.ring.lowWater() {
+	if r.ring.drop(n) {
 		r.wakePeer()
 	}
 }
@@ -172,7 +195,7 @@ func (r *receiver) SetReadDeadline(t time.Time) error {
 func (r *receiver) Close() error {
 	r.stop(closedHere)
 	if r.acquire() {
-		r.ring.close()
+		r.ring.readerLeft.Swap(1) // not Store: see park
 		r.wakePeer()
 		r.unref()
 	}

@@ -2,6 +2,9 @@ package shm
 
 import (
 	"errors"
+	"io"
+	"math/bits"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -17,23 +20,22 @@ const (
 	// A peer may choose any power of two within these bounds.
 	ringBytesMin = 4 << 10
 	ringBytesMax = 16 << 20
-	// headerBytes is the size of the header with the indexes. The data behind it begin on a
+	// headerBytes is the size of the header. The records behind it begin on a
 	// page for every size of pages.
 	headerBytes = 64 << 10
-	// pieceBytesMax is the longest piece that is written or viewed at a time, so that both
-	// sides work at the same time, on different parts of the ring.
-	pieceBytesMax = 32 << 10
-	// stepBytes is the number of bytes after which the writer updates its index.
-	stepBytes = 16 << 10
+	// Records begin on a cache line. A write makes records of recordBytesMin to recordBytesMax, so that the reader copies
+	// one while the writer copies the next.
+	lineBytes      = 64
+	lengthBytes    = 8
+	recordBytesMin = 4 << 10
+	recordBytesMax = 16 << 10
 )
 
-// closed is the bit of an index that its writer sets when the index will not change any
-// more.
+// closed is the length of the record at the end of a pipe.
 const closed = 1 << 63
 
-// Offsets in the header. The indexes are so far apart that no two share a prefetched line.
+// Offsets in the header. The words are so far apart that no two share a prefetched line.
 const (
-	tailAt         = 0
 	headAt         = 128
 	readerAsleepAt = 256
 	readerLeftAt   = 260
@@ -41,18 +43,18 @@ const (
 )
 
 var (
-	errHead = errors.New("its read index is beyond the written bytes, or has decreased")
-	errTail = errors.New("its write index is beyond the room of the ring, or has decreased")
+	errHead   = errors.New("its read position is beyond the written records, or has decreased")
+	errLength = errors.New("the length of its record exceeds the room")
 )
 
-// A ring is memory that two processes have mapped, a writer and a reader. Byte i of the pipe
-// lies at i modulo the size.
+// A ring is memory that two processes have mapped, a writer and a reader. It has records: a length and as many bytes. The
+// reader polls the length, which the writer stores last, so that a short record arrives with a single cache line. The length behind
+// the last record is 0. A position counts the bytes of records and the gaps between them, and lies in data at its remainder by the size.
 type ring struct {
 	memory []byte // header and data
 	data   []byte
 
-	tail *atomic.Uint64 // the number of bytes written; set by the writer
-	head *atomic.Uint64 // the number of bytes read; set by the reader
+	head *atomic.Uint64 // the position of the first record that is not read; set by the reader
 
 	// Flags of a sleeping reader and a sleeping writer. Each is set by the side that goes
 	// to sleep, and reset by the other side, which then signals the eventfd.
@@ -68,7 +70,6 @@ func newRing(memory []byte) ring {
 	return ring{
 		memory:       memory,
 		data:         memory[headerBytes:],
-		tail:         (*atomic.Uint64)(unsafe.Pointer(&memory[tailAt])),
 		head:         (*atomic.Uint64)(unsafe.Pointer(&memory[headAt])),
 		readerAsleep: (*atomic.Uint32)(unsafe.Pointer(&memory[readerAsleepAt])),
 		writerAsleep: (*atomic.Uint32)(unsafe.Pointer(&memory[writerAsleepAt])),
@@ -76,114 +77,133 @@ func newRing(memory []byte) ring {
 	}
 }
 
-// at returns the position of byte i in data.
+// at returns the offset of a position in data.
 func (r *ring) at(i uint64) uint64 { return i & uint64(len(r.data)-1) }
 
-// A ringWriter is the writing side of a ring. It keeps its own index, which it never reads
-// from shared memory, and checks the index of the peer.
-type ringWriter struct {
-	ring
-	written uint64
-	read    uint64 // the last value of head
-	copier  ntstore.Writer
+// length returns the length of the record at a position, also for a position that a peer has made up.
+func (r *ring) length(i uint64) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&r.data[r.at(i)&^(lineBytes-1)]))
 }
 
-// isRead reports whether the ring is empty.
-func (w *ringWriter) isRead() bool { return w.unread() == 0 }
+// room returns the bytes that a record at a position can have. Records do not wrap around.
+func (r *ring) room(i uint64) []byte { return r.data[r.at(i)+lengthBytes:] }
 
-// unread returns the number of bytes that the reader has not read, or any number if the peer has set an invalid index.
-func (w *ringWriter) unread() uint64 { return w.written - w.head.Load()&^closed }
+// span returns the number of bytes from a record of n bytes to the next record.
+func span(n int) uint64 { return (uint64(n) + lengthBytes + lineBytes - 1) &^ (lineBytes - 1) }
 
-// room returns the number of bytes that can be written. It may be too small, but then it is
-// at least want. The word is the value of head, for waiting until it changes.
-func (w *ringWriter) room(want int) (n int, word uint64, err error) {
-	size := uint64(len(w.data))
-	if n := size - (w.written - w.read); n >= uint64(want) {
-		return int(n), w.read, nil
+// spanMax returns an upper bound of the span of records that have n bytes together, and of the length behind them.
+func spanMax(n int) uint64 { return uint64(n + n/256 + 4*lineBytes) }
+
+// A ringWriter is the writing side of a ring. It keeps its own position, and checks that of the peer.
+type ringWriter struct {
+	ring
+	written uint64 // the position of the next record
+	read    uint64 // the last value of head
+	copier  ntstore.Writer
+	fence   atomic.Uint32 // changed to order the accesses of this side
+}
+
+// unread returns the span of the unread records, or any number if the peer has set an invalid position.
+func (w *ringWriter) unread() uint64 { return w.written - w.head.Load() }
+
+// free returns the number of bytes that can be written. It may be too small, but then it is at least want.
+func (w *ringWriter) free(want int) (n int, err error) {
+	known := func() int {
+		free := len(w.data) - lineBytes - int(w.written-w.read)
+		return max(free-(free/recordBytesMin+2)*lengthBytes, 0)
 	}
-	word = w.head.Load()
-	read := word &^ closed
-	if read < w.read || read > w.written {
-		return 0, word, errHead
+	if n = known(); n >= want {
+		return n, nil
 	}
-	w.read = read
-	return int(size - (w.written - read)), word, nil
+	head := w.head.Load()
+	if head < w.read || head > w.written || head%lineBytes != 0 {
+		return 0, errHead
+	}
+	w.read = head
+	return known(), nil
 }
 
 // close marks the end of the pipe.
-func (w *ringWriter) close() { w.tail.Or(closed) }
+func (w *ringWriter) close() { w.length(w.written).Swap(closed) }
 
-// write appends p. The ring must have room for it.
-func (w *ringWriter) write(p []byte) {
-	w.put(p)
-	w.tail.Add(uint64(len(p)))
+// write appends the first n bytes of pieces. The ring must have room for them. It calls written after each record.
+//
+// The peer polls the line of the length, and takes it back between two stores that are not next to each other. So the
+// bytes behind that line come first, then the length of the next record, and its own bytes with the length last.
+func (w *ringWriter) write(pieces [][]byte, n int, written func()) {
+	step := min(max(1<<bits.Len(uint(n))>>3, recordBytesMin), recordBytesMax) // a quarter of n, or less
+	for done := 0; done < n; {
+		length, p := w.length(w.written), w.room(w.written)
+		p = p[:min(n-done, step-int(w.written)&(step-1)-lengthBytes)]
+		w.written += span(len(p))
+		k := min(len(p), lineBytes-lengthBytes)
+		w.gather(p[k:], pieces, done+k)
+		*(*uint64)(unsafe.Pointer(w.length(w.written))) = 0
+		w.gather(p[:k], pieces, done)
+		w.publish(length, len(p))
+		done += len(p)
+		written()
+	}
 }
 
-// writeAll appends the first n bytes of pieces. The ring must have room for them. It updates
-// tail every stepBytes, and calls updated after each update.
-func (w *ringWriter) writeAll(pieces [][]byte, n int, updated func()) {
-	pending := 0
-	for _, p := range pieces {
-		for p = p[:min(len(p), n)]; len(p) > 0; {
-			k := min(len(p), stepBytes)
-			w.put(p[:k])
-			p, n = p[k:], n-k
-			if pending += k; pending >= stepBytes || n == 0 {
-				w.tail.Add(uint64(pending))
-				pending = 0
-				updated()
-			}
+// publish makes the bytes of a record visible, then its length, and then what this side reads or writes next.
+func (w *ringWriter) publish(length *atomic.Uint64, n int) {
+	if runtime.GOARCH != "amd64" {
+		length.Swap(uint64(n)) // not Store: see park
+		return
+	}
+	// Here ordinary stores become visible in their order. An atomic one would wait for those to other lines, while the peer
+	// takes the line back.
+	*(*uint64)(unsafe.Pointer(length)) = uint64(n)
+	w.fence.Swap(0)
+}
+
+// gather copies the bytes of pieces from an offset to p.
+func (w *ringWriter) gather(p []byte, pieces [][]byte, from int) {
+	for i := 0; len(p) > 0; i++ {
+		if from >= len(pieces[i]) {
+			from -= len(pieces[i])
+			continue
 		}
+		n := min(len(p), len(pieces[i])-from)
+		w.copier.Write(p[:n], pieces[i][from:from+n])
+		p, from = p[n:], 0
 	}
-}
-
-// put copies p to the ring without an update of tail.
-func (w *ringWriter) put(p []byte) {
-	k := int(min(uint64(len(p)), uint64(len(w.data))-w.at(w.written)))
-	w.copier.Write(w.data[w.at(w.written):][:k], p[:k])
-	if k < len(p) {
-		w.copier.Write(w.data[:len(p)-k], p[k:])
-	}
-	w.written += uint64(len(p))
 }
 
 // A ringReader is the reading side of a ring.
 type ringReader struct {
 	ring
-	read    uint64
-	written uint64 // the last value of tail
+	read uint64 // the position of the current record
+	next uint64 // the position of the record behind it
+	rest []byte // the unread bytes of it
 }
 
-// peek returns the next contiguous bytes, at most limit. It reads tail only when all bytes
-// known before are read; the word is the value of tail then.
-func (r *ringReader) peek(limit int) (piece []byte, word uint64, err error) {
-	if r.written == r.read {
-		word = r.tail.Load()
-		written := word &^ closed
-		if written < r.written || written > r.read+uint64(len(r.data)) {
-			return nil, word, errTail
+// peek returns the next bytes, at most limit. It returns none if the ring is empty, and io.EOF at the end of the pipe.
+func (r *ringReader) peek(limit int) ([]byte, error) {
+	if len(r.rest) == 0 {
+		n, room := r.length(r.read).Load(), r.room(r.read)
+		switch {
+		case n == 0:
+			return nil, nil
+		case n == closed:
+			return nil, io.EOF
+		case n > uint64(len(room)):
+			return nil, errLength
 		}
-		r.written = written
+		r.rest, r.next = room[:n], r.read+span(int(n))
 	}
-	at := r.at(r.read)
-	n := min(uint64(limit), pieceBytesMax, r.written-r.read, uint64(len(r.data))-at)
-	return r.data[at : at+n], word, nil
+	return r.rest[:min(limit, len(r.rest))], nil
 }
 
-// close tells the writer that the reader has closed the pipe.
-func (r *ringReader) close() {
-	r.readerLeft.Store(1)
-	r.head.Or(closed)
-}
-
-// drop frees n bytes for the writer.
-func (r *ringReader) drop(n int) {
-	r.read += uint64(n)
-	r.head.Add(uint64(n))
-}
-
-// lowWater reports whether the ring has enough room to wake a sleeping writer, so that it
-// does not sleep again immediately.
-func (r *ringReader) lowWater() bool {
-	return r.written-r.read <= uint64(len(r.data))*3/4
+// drop removes n of the bytes that peek has returned. It reports whether a sleeping writer should be woken: when the ring is empty or
+// a quarter of it was read, so that the writer does not sleep again immediately.
+func (r *ringReader) drop(n int) (wake bool) {
+	if r.rest = r.rest[n:]; len(r.rest) > 0 {
+		return false
+	}
+	wake = r.read^r.next >= uint64(len(r.data)/4)
+	r.read = r.next
+	r.head.Swap(r.read) // not Store: see park
+	return wake || r.writerAsleep.Load() != 0 && r.length(r.read).Load() == 0
 }

@@ -3,6 +3,7 @@ package shm
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -13,67 +14,163 @@ import (
 	"github.com/nexar-go/nexar/transport"
 )
 
+// A model is a ring of the smallest size and the queue of bytes that it stands for.
+type model struct {
+	w     ringWriter
+	r     ringReader
+	queue []byte
+	next  byte
+}
+
+func newModel() *model {
+	memory := make([]byte, headerBytes+ringBytesMin)
+	for i := range memory[headerBytes+lineBytes:] { // bytes of an earlier lap, which are plausible lengths
+		memory[headerBytes+lineBytes+i] = byte((i + 1) % lengthBytes / (lengthBytes - 1) * (i%7 + 1))
+	}
+	return &model{w: ringWriter{ring: newRing(memory)}, r: ringReader{ring: newRing(memory)}}
+}
+
+// write appends the first n of some bytes, in several pieces.
+func (m *model) write(n int) {
+	p := make([]byte, n+3)
+	for i := range p[:n] {
+		p[i] = m.next
+		m.next++
+	}
+	m.queue = append(m.queue, p[:n]...)
+	m.w.write([][]byte{p[:n/3], nil, p[n/3 : n/2], p[n/2:]}, n, func() {})
+}
+
+// read drops up to n bytes. It reports false if peek does not show them.
+func (m *model) read(n int) bool {
+	piece, err := m.r.peek(n)
+	if err != nil || len(piece) > n || (len(piece) == 0) != (len(m.queue) == 0) || !bytes.HasPrefix(m.queue, piece) {
+		return false
+	}
+	if len(piece) > 0 {
+		m.r.drop(len(piece))
+	}
+	m.queue = m.queue[len(piece):]
+	return true
+}
+
 // TestRing compares a ring with a queue of bytes.
 func TestRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		memory := make([]byte, headerBytes+64)
-		w := ringWriter{ring: newRing(memory)}
-		r := ringReader{ring: newRing(memory)}
-		var queue []byte
-		next := byte(0)
-		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			if rapid.Bool().Draw(t, "write") {
-				want := rapid.IntRange(1, 64).Draw(t, "want")
-				room, _, err := w.room(want)
-				if err != nil || room < min(want, 64-len(queue)) || room > 64-len(queue) {
-					t.Fatalf("room(%d) = %d, %v with %d bytes in it", want, room, err, len(queue))
+		m := newModel()
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			n := rapid.OneOf(rapid.IntRange(1, 200), rapid.IntRange(1, ringBytesMin)).Draw(t, "bytes")
+			if rapid.Bool().Draw(t, "read") {
+				if !m.read(n) {
+					t.Fatalf("peek(%d) does not show the first of %d bytes", n, len(m.queue))
 				}
-				p := make([]byte, min(want, room))
-				for i := range p {
-					p[i] = next
-					next++
-				}
-				w.write(p)
-				queue = append(queue, p...)
 				continue
 			}
-			limit := rapid.IntRange(1, 64).Draw(t, "limit")
-			piece, _, err := r.peek(limit)
-			if err != nil || len(piece) > limit || (len(piece) == 0) != (len(queue) == 0) {
-				t.Fatalf("peek(%d) = %d bytes, %v, with %d in it", limit, len(piece), err, len(queue))
+			free, err := m.w.free(n)
+			if most := ringBytesMin - lineBytes - len(m.queue); err != nil || free > most || len(m.queue) == 0 && free < min(n, most-lineBytes) {
+				t.Fatalf("free(%d) = %d, %v, with %d bytes in it", n, free, err, len(m.queue))
 			}
-			if !bytes.HasPrefix(queue, piece) {
-				t.Fatalf("peek shows %x, want the first of %x", piece, queue)
+			if used := m.w.unread(); (used == 0) != (len(m.queue) == 0) || used < uint64(len(m.queue)) || used > ringBytesMin-lineBytes {
+				t.Fatalf("unread() = %d with %d bytes in it", used, len(m.queue))
 			}
-			n := rapid.IntRange(0, len(piece)).Draw(t, "dropped")
-			r.drop(n)
-			queue = queue[n:]
+			if n = min(n, free); n > 0 {
+				m.write(n)
+			}
+		}
+		m.w.close()
+		for len(m.queue) > 0 {
+			if !m.read(ringBytesMin) {
+				t.Fatalf("peek does not show the first of %d bytes", len(m.queue))
+			}
+		}
+		if piece, err := m.r.peek(1); len(piece) > 0 || err != io.EOF {
+			t.Fatalf("peek at the end shows %d bytes, %v", len(piece), err)
 		}
 	})
 }
 
-// TestInvalidIndexes: a peer that writes invalid values to the indexes ends the conn
+// TestWrap: writes of every length, from every line of the ring, arrive, and the ring is empty behind them.
+func TestWrap(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		m := newModel()
+		for n := 1; ; n++ {
+			free, err := m.w.free(ringBytesMin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > free {
+				break
+			}
+			for range ringBytesMin / lineBytes {
+				start := m.w.written
+				if m.write(n); full {
+					for free, _ := m.w.free(1); free > 0; free, _ = m.w.free(1) {
+						m.write(free)
+					}
+				}
+				for len(m.queue) > 0 {
+					if !m.read(len(m.queue)) {
+						t.Fatalf("%d bytes from %d on do not arrive", n, start)
+					}
+				}
+				if piece, err := m.r.peek(1); len(piece) > 0 || err != nil || m.w.unread() != 0 {
+					t.Fatalf("behind %d bytes from %d on peek shows %d, %v", n, start, len(piece), err)
+				}
+				for m.w.written%ringBytesMin != (start+lineBytes)%ringBytesMin { // the next line
+					m.write(1)
+					m.read(1)
+				}
+			}
+			n += n / 8
+		}
+	}
+}
+
+// TestReadsInARow: a read returns one short record, and after some reads in a row all that there are.
+func TestReadsInARow(t *testing.T) {
+	a, b := newPair(t, Config{})
+	s, r := newPipe(t, a, b)
+	for range 3 {
+		for range 3 * streakMin {
+			s.TryWrite([]byte{1})
+		}
+		for i := range streakMin + 1 {
+			want := 1
+			switch i {
+			case streakMin - 1:
+				want = 2*streakMin + 1
+			case streakMin:
+				want = 0
+			}
+			if n, err := r.TryRead(make([]byte, 100)); n != want || err != nil {
+				t.Errorf("read %d: got %d bytes, %v, want %d", i, n, err, want)
+			}
+		}
+	}
+}
+
+// TestInvalidWords: a peer that writes invalid values to the words of a ring ends the conn
 // with an error.
-func TestInvalidIndexes(t *testing.T) {
+func TestInvalidWords(t *testing.T) {
 	const size = ringBytes
 	written := []byte("twelve bytes")
-	n := uint64(len(written))
-	for _, tail := range []uint64{n - 1, n + size + 1, 1 << 40, 1<<63 - 1} {
+	for _, length := range []uint64{size - lineBytes - lengthBytes + 1, 1 << 40, closed - 1, closed + 1, 1<<64 - 1} {
 		a, b := newPair(t, Config{})
 		s, r := newPipe(t, a, b)
 		s.Write(written)
 		if _, err := r.Read(make([]byte, len(written))); err != nil {
 			t.Fatal(err)
 		}
-		s.ring.tail.Store(tail)
+		s.ring.length(s.ring.written).Store(length)
 		_, err := r.Read(make([]byte, 100))
 		wantBroken(t, b, err)
 	}
-	for _, head := range []uint64{size + 1, 1 << 40, 1<<63 - 1} {
+	for _, head := range []uint64{1, lineBytes + 1, size + lineBytes, 1 << 40, 1<<64 - lineBytes} {
 		a, b := newPair(t, Config{})
 		s, r := newPipe(t, a, b)
 		s.Write(written)
 		r.ring.head.Store(head)
+		r.readable() // looks somewhere in the ring
 		_, err := s.Write(make([]byte, size))
 		wantBroken(t, a, err)
 	}
@@ -81,8 +178,9 @@ func TestInvalidIndexes(t *testing.T) {
 	s, r := newPipe(t, a, b)
 	s.Write(written)
 	r.Read(make([]byte, len(written)))
-	s.Write(make([]byte, size)) // so that it has read the index of the reader
-	r.ring.head.Store(n - 1)
+	for s.TryWritePart([][]byte{make([]byte, size)}) > 0 { // so that it has read the position of the reader
+	}
+	r.ring.head.Store(0)
 	_, err := s.Write([]byte{1})
 	wantBroken(t, a, err)
 }
@@ -92,14 +190,14 @@ func wantBroken(t *testing.T, c *conn, err error) {
 	if !errors.Is(err, transport.ErrPeerGone) || !errors.Is(c.Err(), transport.ErrPeerGone) {
 		t.Errorf("error %v, connection ended by %v, want ErrPeerGone for both", err, c.Err())
 	}
-	if !errors.Is(err, errHead) && !errors.Is(err, errTail) {
+	if !errors.Is(err, errHead) && !errors.Is(err, errLength) {
 		t.Errorf("error %v does not contain the cause", err)
 	}
 }
 
-// TestInvalidIndexesConcurrently: while a peer changes the words of a ring, calls return, and
+// TestInvalidWordsConcurrently: while a peer changes the words of a ring, calls return, and
 // nothing outside of the ring is touched.
-func TestInvalidIndexesConcurrently(t *testing.T) {
+func TestInvalidWordsConcurrently(t *testing.T) {
 	for seed := range uint64(10) {
 		a, b := newPair(t, Config{})
 		s, r := newPipe(t, a, b)
@@ -130,7 +228,7 @@ func TestInvalidIndexesConcurrently(t *testing.T) {
 				time.Sleep(10 * time.Microsecond)
 			}
 			if seed%2 == 0 {
-				s.ring.tail.Store(rng.Uint64())
+				s.ring.length(rng.Uint64()).Store(rng.Uint64())
 			} else {
 				s.ring.head.Store(rng.Uint64())
 			}

@@ -28,20 +28,26 @@ func (s *sender) Capabilities() transport.Capabilities {
 // A sender is the writing end of a pipe.
 type sender struct {
 	end
-	// mu is held during copies, so that the bytes of a TryWrite stay together and Close
-	// is the last access to the ring.
+	// mu is held during copies, so that the bytes of a TryWrite stay together, Close
+	// is the last access to the ring, and its memory stays mapped.
 	mu   sync.Mutex
 	ring ringWriter
 	full bool   // the ring has memory for all of its data
-	from uint64 // bytes written when the ring last had no memory
-	has  uint64 // the ring has memory up to this byte of the pipe
-	seen uint64 // bytes written at the last call of reclaimRing
+	from uint64 // written when the ring last had no memory
+	has  uint64 // the ring has memory up to this position
+	seen uint64 // written at the last call of reclaimRing
 }
 
 func newSender(c *conn, memory []byte) *sender {
 	s := &sender{ring: ringWriter{ring: newRing(memory), copier: ntstore.New(c.endpoint.cfg.Stream)}}
 	s.init(c, &s.ring.ring, s.ring.writerAsleep, s.ring.readerAsleep)
 	s.end.reclaim = s.reclaimRing
+	unmap := s.free
+	s.free = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		unmap()
+	}
 	return s
 }
 
@@ -52,48 +58,41 @@ func (s *sender) Write(p []byte) (n int, err error) {
 	}
 	defer s.unref()
 	for {
-		k, word, err := s.put(p[n:])
-		n += k
-		if n == len(p) && err == nil {
-			return n, nil
-		}
-		if err != nil {
+		k, err := s.copyIn(p[n:])
+		if n += k; err != nil {
 			return n, s.explain(err)
 		}
+		if n == len(p) {
+			return n, nil
+		}
 		if k == 0 {
-			s.wait(s.ring.head, word)
+			s.waitFor(func() bool {
+				return s.ring.head.Load() != s.ring.read || s.ring.readerLeft.Load() != 0 || s.stopped.Load() != 0
+			})
 		}
 	}
 }
 
-// put writes the part of p that the ring has room for, up to pieceBytesMax.
-func (s *sender) put(p []byte) (n int, word uint64, err error) {
-	n, word, err = s.copyIn(p[:min(len(p), pieceBytesMax)])
-	if n > 0 {
-		s.wakePeer()
-	}
-	return n, word, err
-}
-
-func (s *sender) copyIn(p []byte) (n int, word uint64, err error) {
+// copyIn writes the part of p that the ring has room for.
+func (s *sender) copyIn(p []byte) (n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.whyStopped(); err != nil || len(p) == 0 {
-		return 0, 0, err
+		return 0, err
 	}
 	if s.ring.readerLeft.Load() != 0 {
-		return 0, 0, errReaderLeft
+		return 0, errReaderLeft
 	}
-	room, word, err := s.ring.room(len(p))
+	free, err := s.ring.free(len(p))
 	if err != nil {
-		return 0, word, err
+		return 0, err
 	}
-	n = min(len(p), room)
+	n = min(len(p), free)
 	if err := s.reserveLocked(n); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	s.ring.write(p[:n])
-	return n, word, nil
+	s.ring.write([][]byte{p}, n, s.wakePeer)
+	return n, nil
 }
 
 // TryWrite implements transport.TryWriter.
@@ -105,14 +104,10 @@ func (s *sender) TryWriteVectored(pieces [][]byte) bool {
 	return size <= len(s.ring.data) && s.copyAll(pieces, size, size, s.wakePeer) == size
 }
 
-// lazyBytesMax is the number of unread bytes of a pipe above which a lazy write wakes the peer. It is at most a quarter of
-// the smallest ring, so that lazy writes do not fill the ring of a sleeping peer.
-const lazyBytesMax = ringBytesMin / 4
-
-// TryWriteLazy implements transport.LazyWriter.
+// TryWriteLazy implements transport.LazyWriter. It wakes the peer when a sixteenth of the ring is unread.
 func (s *sender) TryWriteLazy(p []byte) bool {
 	return s.copyAll([][]byte{p}, len(p), len(p), func() {
-		if s.ring.unread() > lazyBytesMax {
+		if s.ring.unread() > uint64(len(s.ring.data)/16) {
 			s.wakePeer()
 		}
 	}) == len(p)
@@ -133,28 +128,24 @@ func sizeOf(pieces [][]byte) (size int) {
 // copyAll writes the part of pieces that the ring has room for, or nothing if that is less
 // than least. Size is their length. It calls wake when the reader has bytes, which can be before the last byte is copied.
 func (s *sender) copyAll(pieces [][]byte, size, least int, wake func()) (n int) {
-	if !s.acquire() {
-		return 0
-	}
-	defer s.unref()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.whyStopped() != nil || s.ring.readerLeft.Load() != 0 {
+	if s.stopped.Load() != 0 || s.ring.readerLeft.Load() != 0 {
 		return 0
 	}
-	room, _, err := s.ring.room(size)
-	if err != nil || room < least || s.reserveLocked(min(size, room)) != nil {
+	free, err := s.ring.free(size)
+	if n = min(size, free); err != nil || n < least || s.reserveLocked(n) != nil {
 		return 0 // the next Write reports the error
 	}
-	s.ring.writeAll(pieces, min(size, room), wake)
-	return min(size, room)
+	s.ring.write(pieces, n, wake)
+	return n
 }
 
 // fillAfter is the number of bytes after which a ring reserves all of its memory at once,
 // which takes less time than page by page. A ring with less traffic stays small.
 const fillAfter = 64 << 10
 
-// reserveLocked reserves memory for the next n bytes. The ring must have room for them.
+// reserveLocked reserves memory for the records of the next n bytes, and the length behind them. The ring must have room for them.
 func (s *sender) reserveLocked(n int) error {
 	if s.full {
 		return nil
@@ -168,7 +159,7 @@ func (s *sender) reserveLocked(n int) error {
 		return nil
 	}
 	page := uint64(os.Getpagesize())
-	for at := s.has &^ (page - 1); s.has < s.ring.written+uint64(n); at += page {
+	for at := s.has &^ (page - 1); s.has < s.ring.written+spanMax(n); at += page {
 		if err := s.conn.endpoint.reserve(s.ring.data[s.ring.at(at):][:page]); err != nil {
 			return err
 		}
@@ -191,17 +182,19 @@ func (s *sender) reclaimRing() bool {
 	if !s.full || s.ring.readerLeft.Load() != 0 {
 		return false // The memory is freed with the pipe.
 	}
-	if !idle || !s.ring.isRead() {
+	if !idle || s.ring.unread() > 0 {
 		return true
 	}
-	if err := unix.Madvise(s.ring.data, unix.MADV_REMOVE); err != nil {
-		return false
-	}
-	s.full, s.from, s.has = false, s.ring.written, s.ring.written
+	page := uint64(os.Getpagesize())
+	at := s.ring.written &^ (page - 1)
+	s.full, s.from, s.has = false, s.ring.written, at+page
+	// The peer polls the length at written. An error leaves memory in the ring.
+	_ = unix.Madvise(s.ring.data[:s.ring.at(at)], unix.MADV_REMOVE)
+	_ = unix.Madvise(s.ring.data[s.ring.at(at)+page:], unix.MADV_REMOVE)
 	return false
 }
 
-// explain returns the error that Write reports for err. Invalid indexes in the ring end the
+// explain returns the error that Write reports for err. An invalid position in the ring ends the
 // conn, and a lack of memory ends all conns of the node: peers wait for bytes that cannot be
 // sent, and the seed must remove this node, not one of its peers.
 func (s *sender) explain(err error) error {

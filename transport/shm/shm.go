@@ -13,18 +13,19 @@
 // reports the user of the peer's process: both sides refuse other users with
 // transport.ErrIdentity.
 //
-// Every pipe is a ring in separate memory: 128 KiB, or 1 MiB if OpenLarge has opened it. The
+// Every pipe is a ring in separate memory: 128 KiB, or 1 MiB if OpenLarge has opened it. A write
+// becomes one or more records, whose lengths the reader polls. A short one moves with a single cache line. The
 // ring reserves memory for the pages that it has touched, for all of them after 64 KiB, and
 // releases it after half a minute with little traffic. ReadFunc passes bytes in the ring,
 // which a peer could change meanwhile: copy bytes before you check and use them, as Read
-// does. A peer that breaks the protocol or writes invalid indexes only ends the conn. Memory of
+// does. A peer that breaks the protocol or writes invalid lengths or positions only ends the conn. Memory of
 // a peer is mapped only if it is sealed against shrinking.
 //
 // A conn ends with transport.ErrPeerGone when the kernel closes the socket of a process that
 // has died. There are no locks in shared memory, so that a process may die at any instruction.
 // A ring is unmapped when both ends are closed and the last Read, Write or view has returned.
 //
-// A waiting reader or writer first reads the index repeatedly, then yields the
+// A waiting reader or writer first reads a word repeatedly, then yields the
 // processor for up to 100 µs if its recent waits were short, and then parks its goroutine. A
 // parked goroutine needs no thread and no processor time. At most GOMAXPROCS goroutines of a
 // node yield at a time. A conn has two goroutines and three file descriptors.

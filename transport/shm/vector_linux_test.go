@@ -13,7 +13,7 @@ func TestTryWriteVectored(t *testing.T) {
 	a, b := newPair(t, Config{})
 	s, r := newPipe(t, a, b)
 	rng := rand.New(rand.NewPCG(1, 2))
-	sizes := []int{0, 1, 7, 100, stepBytes - 1, stepBytes, stepBytes + 1, 3*stepBytes + 5, 70_000}
+	sizes := []int{0, 1, 7, 100, recordBytesMin - 1, recordBytesMin, recordBytesMax + 1, 3*recordBytesMax + 5, 70_000}
 	var queue []byte
 	next, refused := byte(0), 0
 	some := func(n int) []byte {
@@ -31,9 +31,9 @@ func TestTryWriteVectored(t *testing.T) {
 			pieces = append(pieces, some(sizes[rng.IntN(len(sizes))]))
 		}
 		all := bytes.Join(pieces, nil)
-		fits := len(all) <= ringBytes-len(queue)
-		if got := s.TryWriteVectored(pieces); got != fits {
-			t.Fatalf("%d bytes into a ring that has %d: %v", len(all), len(queue), got)
+		free, _ := s.ring.free(len(all))
+		if got := s.TryWriteVectored(pieces); got != (len(all) <= free) {
+			t.Fatalf("%d bytes into a ring with room for %d: %v", len(all), free, got)
 		} else if !got {
 			next = before
 			refused++

@@ -436,6 +436,7 @@ func testPollerKill(x *check) {
 	_, r2 := x.pipe(b, a)
 	p, polling := x.poller(r), x.poller(r2)
 	polling.SetPolling(true)
+	defer polling.SetPolling(false)
 	done, done2 := p.wait(), polling.wait()
 	time.Sleep(aWhile)
 	x.cluster.Kill(1)
