@@ -61,7 +61,7 @@ func (l *Link) readFrames(a *attachment, pre wire.Preamble, p transport.Receiver
 // run handles frames until an error. It then keeps the reader, so that no frame is handled
 // later.
 func (r *laneReader) run() error {
-	defer r.unattend()
+	defer r.unattend() // The pipe may keep its memory until then.
 	for r.poller == nil {
 		if err := r.next(); err != nil {
 			return err
