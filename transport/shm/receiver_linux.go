@@ -133,7 +133,8 @@ func (r *receiver) next(limit int, block bool) ([]byte, error) {
 		case len(piece) > 0 || !block:
 			return piece, nil
 		default:
-			r.waitFor(r.readable)
+			// Unlike readable, this does not read the position in the ring, which the peer may have changed.
+			r.waitFor(func() bool { return r.ring.length(r.ring.read).Load() != 0 || r.stopped.Load() != 0 })
 		}
 	}
 }

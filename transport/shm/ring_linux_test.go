@@ -185,6 +185,30 @@ func TestInvalidWords(t *testing.T) {
 	wantBroken(t, a, err)
 }
 
+// TestReadSleepsDespiteTheRing: a peer that changes the read position does not keep a reader of an empty ring awake.
+func TestReadSleepsDespiteTheRing(t *testing.T) {
+	a, b := newPair(t, Config{})
+	s, r := newPipe(t, a, b)
+	s.Write([]byte{1})
+	r.Read(make([]byte, 1))
+	s.ring.head.Store(0) // The record there is read, and has a length.
+	read := make(chan error)
+	go func() {
+		_, err := r.Read(make([]byte, 1))
+		read <- err
+	}()
+	for end := time.Now().Add(10 * time.Second); !r.parked.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error("the reader does not go to sleep")
+			break
+		}
+	}
+	s.Write([]byte{2})
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}
+
 func wantBroken(t *testing.T, c *conn, err error) {
 	t.Helper()
 	if !errors.Is(err, transport.ErrPeerGone) || !errors.Is(c.Err(), transport.ErrPeerGone) {
