@@ -172,28 +172,29 @@ func (f *Formation) Ready(now time.Time, id NodeID) Step {
 	return Step{Formed: true}
 }
 
-// Unable reports that a member cannot reach peer. The caller pings the peer, and calls Believe.
-func (f *Formation) Unable(now time.Time, id, peer NodeID, reason string) Step {
+// Unable reports that a member cannot reach peer, or cannot go on if that is the member itself. If it is news, the caller pings the peer, and calls
+// Believe.
+func (f *Formation) Unable(now time.Time, id, peer NodeID, reason string) (s Step, isNews bool) {
 	if s := f.Tick(now); s.Err != nil {
-		return s
+		return s, false
 	}
 	i, j := f.index(id), f.index(peer)
 	switch {
 	case i < 0 || f.phase != Connecting || f.places[i].complaint != nil:
-		return Step{}
+		return Step{}, false
 	case j < 0:
-		return f.fail(fmt.Errorf("%s cannot reach node %v, which is not in the world: %s", f.describe(i), peer, reason))
+		return f.fail(fmt.Errorf("%s cannot reach node %v, which is not in the world: %s", f.describe(i), peer, reason)), false
 	}
 	f.places[i].complaint = &complaint{j, reason}
 	if f.places[j].asked.IsZero() {
 		f.places[j].asked = now
 	}
-	return Step{}
+	return Step{}, true
 }
 
 // Believe ends the wait of the reports about a member that came until a given time: the member has answered a ping of that time, before which
 // it would have said that it leaves, or its answer is too late. When no report waits, one of them ends the formation. A member that cannot reach
-// another one ends its links, too, so a report comes first if its peer has reported nothing.
+// another one ends its links, too, so a report comes first if its peer has reported nothing, or is the member itself.
 func (f *Formation) Believe(now, until time.Time, id NodeID) Step {
 	if s := f.Tick(now); s.Err != nil {
 		return s
@@ -207,11 +208,16 @@ func (f *Formation) Believe(now, until time.Time, id NodeID) Step {
 		return Step{}
 	}
 	complains := func(p place) bool { return p.complaint != nil }
-	by := slices.IndexFunc(f.places, func(p place) bool { return complains(p) && !complains(f.places[p.complaint.peer]) })
+	by := slices.IndexFunc(f.places, func(p place) bool {
+		return complains(p) && (f.places[p.complaint.peer].complaint == p.complaint || !complains(f.places[p.complaint.peer]))
+	})
 	if by < 0 {
 		by = slices.IndexFunc(f.places, complains)
 	}
 	c := f.places[by].complaint
+	if c.peer == by {
+		return f.fail(fmt.Errorf("%s cannot link itself to the others: %s", f.describe(by), c.reason))
+	}
 	return f.fail(fmt.Errorf("%s cannot reach %s: %s", f.describe(by), f.describe(c.peer), c.reason))
 }
 

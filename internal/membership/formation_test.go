@@ -216,7 +216,7 @@ func connecting(t testing.TB, world int) *Formation {
 // unable reports that the member by cannot reach the member to.
 func unable(t testing.TB, f *Formation, by, to int, reason string) {
 	t.Helper()
-	if s := f.Unable(start, node(by).ID, node(to).ID, reason); s != (Step{}) {
+	if s, _ := f.Unable(start, node(by).ID, node(to).ID, reason); s != (Step{}) {
 		t.Fatalf("before node %d has answered: %v", to, s)
 	}
 }
@@ -241,7 +241,10 @@ func TestUnableNamesBoth(t *testing.T) {
 	}
 
 	f = connecting(t, 1)
-	contains(t, f.Unable(start, node(0).ID, node(7).ID, "x").Err, "not in the world")
+	s, isNews := f.Unable(start, node(0).ID, node(7).ID, "x")
+	if contains(t, s.Err, "not in the world"); isNews {
+		t.Error("the seed pings a node outside the world")
+	}
 }
 
 // The first reports about a member that goes away come before the seed knows that it is gone.
@@ -262,6 +265,22 @@ func TestFirstOfSeveralReports(t *testing.T) {
 	f.Believe(start, start, node(1).ID)
 	contains(t, f.Believe(start, start, node(2).ID).Err, "rank 1 10.0.0.1:7000 (host1:1001) cannot reach rank 2", "no route")
 
+	if _, isNews := f.Unable(start, node(1).ID, node(0).ID, "x"); isNews {
+		t.Error("a report after the formation has failed is news")
+	}
+
+	f = connecting(t, 3)
+	unable(t, f, 0, 2, "closed by the peer")
+	unable(t, f, 2, 2, "too many open files")
+	contains(t, f.Believe(start, start, node(2).ID).Err, "rank 2 10.0.0.2:7000 (host2:1002) cannot link itself to the others: too many open files")
+
+	f = connecting(t, 3)
+	for want, isNews := range []bool{true, false} {
+		if _, got := f.Unable(start, node(2).ID, node(want).ID, "x"); got != isNews {
+			t.Errorf("report %d is news: %v", want, got)
+		}
+	}
+
 	f = connecting(t, 2)
 	unable(t, f, 1, 0, "no route")
 	unable(t, f, 0, 1, "refused")
@@ -276,8 +295,8 @@ func TestUnexpectedInputs(t *testing.T) {
 		if s := f.Ready(start, id); s != (Step{}) {
 			t.Errorf("ready: %v", s)
 		}
-		if s := f.Unable(start, id, node(0).ID, "x"); s != (Step{}) {
-			t.Errorf("unable: %v", s)
+		if s, isNews := f.Unable(start, id, node(0).ID, "x"); s != (Step{}) || isNews {
+			t.Errorf("unable: %v, news %v", s, isNews)
 		}
 	}
 	admit(t, f, 1, AnyRank)

@@ -188,7 +188,7 @@ func (n *Node) form(ctx context.Context, v membership.View) (err error) {
 		return timedOut(ctx, v, err)
 	case err != nil:
 		peer, err := n.culprit(err)
-		return n.Session.Unreachable(ctx, peer, err)
+		return n.Session.AwaitFailure(ctx, peer, err)
 	}
 	if err := n.Session.Ready(ctx); err != nil {
 		return err

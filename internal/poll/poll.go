@@ -70,7 +70,7 @@ type Poller struct {
 	Active *atomic.Int64
 
 	pace    pace
-	limited atomic.Int32 // calls that sleep until a deadline of their own
+	limited atomic.Int32 // calls that sleep, and whose context has a deadline
 }
 
 // Wait blocks until the end has come or ctx ends. It reports whether the end had come. For a
@@ -181,7 +181,7 @@ type Held struct {
 	limited bool        // counted in Poller.limited
 }
 
-// Limited reports whether a call waits whose context has a deadline.
+// Limited reports whether a call sleeps whose context has a deadline.
 func (p *Poller) Limited() bool { return p.limited.Load() > 0 }
 
 // Hold says that a call with ctx waits for peers until Release is called with the result. Meanwhile their links keep their connections. Links that are still

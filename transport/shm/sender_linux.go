@@ -66,6 +66,7 @@ func (s *sender) Write(p []byte) (n int, err error) {
 			return n, nil
 		}
 		if k == 0 {
+			// Nothing else writes meanwhile: see transport.TryWriter.
 			s.waitFor(func() bool {
 				return s.ring.head.Load() != s.ring.read || s.ring.readerLeft.Load() != 0 || s.stopped.Load() != 0
 			})
@@ -126,7 +127,7 @@ func sizeOf(pieces [][]byte) (size int) {
 }
 
 // copyAll writes the part of pieces that the ring has room for, or nothing if that is less
-// than least. Size is their length. It calls wake when the reader has bytes, which can be before the last byte is copied.
+// than least. Size is their length. It calls wake after each record.
 func (s *sender) copyAll(pieces [][]byte, size, least int, wake func()) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -246,9 +246,9 @@ func (s *Session) Ready(ctx context.Context) error {
 	return s.await(ctx, s.hasFormedLocked, s.late)
 }
 
-// Unreachable blocks until the seed has ended the formation after the report, by Lost, that this node cannot reach peer, and returns the
-// [*FailedError] that all nodes get.
-func (s *Session) Unreachable(ctx context.Context, peer membership.NodeID, cause error) error {
+// AwaitFailure blocks until the seed has ended the formation, and returns the [*FailedError] that all nodes get. This node has reported before that it
+// cannot reach peer ([Links.Lost]).
+func (s *Session) AwaitFailure(ctx context.Context, peer membership.NodeID, cause error) error {
 	if err := s.await(ctx, s.hasFormedLocked, s.late); err != nil {
 		return err
 	}

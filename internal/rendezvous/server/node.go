@@ -162,7 +162,10 @@ func (s *Server) reportUnable(l *leader, now time.Time, by membership.NodeID, m 
 		s.apply(l.form.Gone(now, m.Peer, "it left"))
 		return
 	}
-	s.apply(l.form.Unable(now, by, m.Peer, m.Text))
+	step, isNews := l.form.Unable(now, by, m.Peer, m.Text)
+	if s.apply(step); !isNews {
+		return
+	}
 	s.send(m.Peer, s.ping())
 	s.afterAsLeader(s.lim.Poll, func() { s.apply(l.form.Believe(time.Now(), time.Now(), m.Peer)) })
 }

@@ -115,7 +115,7 @@ func unreachable(t *testing.T, by *client.Session, peer membership.NodeID, cause
 		return err
 	}
 	by.Lost(peer, cause)
-	return by.Unreachable(t.Context(), peer, cause)
+	return by.AwaitFailure(t.Context(), peer, cause)
 }
 
 func TestUnreachableIsReportedToAll(t *testing.T) {
