@@ -181,19 +181,23 @@ func (t *Transport) Close() error {
 
 // startAcceptors makes an acceptor wait for each connection that is coming. quic-go lets
 // only 32 connections wait for an acceptor, and refuses more although their peers count
-// as connected already. An acceptor with a connection does not count: it may be slow.
+// as connected already. So startAcceptors returns when the acceptors run: on a busy machine that takes a while.
+// An acceptor with a connection does not count: it may be slow.
 func (t *Transport) startAcceptors() {
 	for t.acceptors.Load() < t.end.handshakes.coming.Load() {
 		t.acceptors.Add(1)
-		t.loop.Go(t.accept)
+		runs := make(chan struct{})
+		t.loop.Go(func() { t.accept(runs) })
+		<-runs
 	}
 }
 
 // accept accepts a connection, and completes its handshake. It returns earlier if it has been superfluous for acceptorIdle.
-func (t *Transport) accept() {
+func (t *Transport) accept(runs chan<- struct{}) {
 	t.end.mu.Lock()
 	ln := t.ln
 	t.end.mu.Unlock()
+	close(runs)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), t.end.acceptorIdle)
 		qc, err := ln.Accept(ctx)

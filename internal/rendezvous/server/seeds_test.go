@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nexar-go/nexar/internal/membership"
@@ -170,36 +171,53 @@ func TestJoinIsCancelled(t *testing.T) {
 // A seed of an earlier world, with the same token, still listens at one of the derived addresses, and its world is complete or over: a node
 // goes on until it finds the seed of its own world. If there is none, the error contains the answer of the other one.
 func TestSeedsPassesAnEarlierWorld(t *testing.T) {
-	earlier := newSeed(t, 1, nil)
-	earlier.form(t, earlier.mustJoin(t, 0))
-	const answer = "formation is over: the world of 1 has formed"
-	d := client.Seeds{Addrs: []string{earlier.addr}, Dial: dialTLS, Timeout: 300 * time.Millisecond, MinPause: time.Millisecond, MaxPause: 4 * time.Millisecond, Shared: true}
-	_, err := d.Join(t.Context(), earlier.request(1))
-	says(t, err, context.DeadlineExceeded, "no seed has admitted this node in ", " attempts", answer)
-	d.Shared = false
-	_, err = d.Join(t.Context(), earlier.request(1))
-	says(t, err, membership.ErrOver, answer)
-
-	var own *testSeed
-	asked := 0
-	d = client.Seeds{Addrs: []string{earlier.addr, "own"}, MinPause: time.Millisecond, MaxPause: 4 * time.Millisecond, Shared: true, Dial: func(ctx context.Context, addr string) (transport.Conn, error) {
-		if addr == "own" {
+	synctest.Test(t, func(t *testing.T) {
+		token := pki.NewToken()
+		serve := func() (*testSeed, *pipeListener) {
+			ca := newAuthority(t)
+			l := newPipeListener(t, ca)
+			s := serveOver(t, l, ca, l.dial, 1, func(c *Config) { c.Token = token })
+			s.token = token
+			return s, l
+		}
+		earlier, first := serve()
+		own, second := serve()
+		defer func() {
+			earlier.Close()
+			own.Close()
+			first.Close()
+			second.Close()
+		}()
+		asked := 0
+		dial := func(ctx context.Context, addr string) (transport.Conn, error) {
+			if addr == "earlier" {
+				return earlier.dial(ctx, addr)
+			}
 			if asked++; asked < 5 {
 				return nil, errors.New("not started yet")
 			}
-			addr = own.addr
+			return own.dial(ctx, addr)
 		}
-		return dialTLS(ctx, addr)
-	}}
-	own = newSeed(t, 1, func(c *Config) { c.Token = earlier.token })
-	req := own.request(0)
-	req.Token = earlier.token
-	session, err := d.Join(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	own.form(t, session)
-	if asked != 5 {
-		t.Errorf("the seed of the world was asked %d times, want 5", asked)
-	}
+		member := earlier.mustJoin(t, 0)
+		defer member.Close()
+		earlier.form(t, member)
+		const answer = "formation is over: the world of 1 has formed"
+		d := client.Seeds{Addrs: []string{"earlier"}, Dial: dial, Timeout: time.Second, MinPause: 100 * time.Millisecond, Shared: true}
+		_, err := d.Join(t.Context(), earlier.request(1))
+		says(t, err, context.DeadlineExceeded, "no seed has admitted this node in ", " attempts", answer)
+		d.Shared = false
+		_, err = d.Join(t.Context(), earlier.request(1))
+		says(t, err, membership.ErrOver, answer)
+
+		d.Addrs, d.Shared, d.Timeout = append(d.Addrs, "own"), true, time.Minute
+		session, err := d.Join(t.Context(), own.request(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		own.form(t, session)
+		if asked != 5 {
+			t.Errorf("the seed of the world was asked %d times, want 5", asked)
+		}
+	})
 }
