@@ -47,8 +47,9 @@ func TestLeaderGoes(t *testing.T) {
 	// Reports that are sent while no seed leads are not lost.
 	kill(sessions[1], sessions[0], sessions[2], sessions[3])
 	for _, s := range []*client.Session{sessions[0], sessions[2], sessions[3]} {
-		if v := next(t, s, 1); v.Size() != 3 || v.Nodes[1].ID != sessions[2].ID {
-			t.Errorf("view %v", v)
+		v := next(t, s, 1)
+		if _, in := v.Rank(sessions[1].ID); v.Size() != 3 || in { // The ranks are in any order: another seed may have led while the nodes joined.
+			t.Errorf("view %v, want it without node %v", v, sessions[1].ID)
 		}
 	}
 	c.start(old)
