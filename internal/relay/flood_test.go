@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"runtime"
+	"runtime/pprof"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,7 +161,9 @@ func TestUnfinishedHandshakes(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if left, bytes := runtime.NumGoroutine()-goroutines, heap()-before; left > 40 || bytes > 2<<20 {
-			t.Errorf("%d goroutines and %d bytes are left after a minute", left, bytes)
+			var running strings.Builder
+			pprof.Lookup("goroutine").WriteTo(&running, 1)
+			t.Errorf("%d goroutines and %d bytes are left after a minute:\n%s", left, bytes, running.String())
 		}
 		n.connect(1, 0)
 	})

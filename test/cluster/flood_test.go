@@ -18,9 +18,11 @@ import (
 // A flooder begins connections and then stays silent. It uses as little processor time as
 // possible, since it shares the processors with its target.
 type flooder struct {
-	from net.IP
-	addr string
-	stop []func()
+	from  net.IP
+	addr  string
+	stop  []func()
+	dials sync.WaitGroup
+	room  chan struct{} // has a token for each dial in progress
 
 	mu      sync.Mutex
 	sockets []net.Conn // kept open, oldest first
@@ -36,7 +38,7 @@ func floodKinds() []string { return []string{"initial", "handshake", "connect", 
 // captured. With a window length, it does so only in
 // those windows of the clock with a number of the parity of the tag.
 func flood(ctx context.Context, _ *workerState, o command, r *result) error {
-	f := &flooder{from: net.ParseIP(o.From), addr: o.Addr}
+	f := &flooder{from: net.ParseIP(o.From), addr: o.Addr, room: make(chan struct{}, o.N)} // A dial takes at most a second.
 	defer f.close()
 	kinds := floodKinds()
 	if o.Op != "all" {
@@ -77,6 +79,7 @@ func flood(ctx context.Context, _ *workerState, o command, r *result) error {
 func windowOf(at time.Time, length time.Duration) int { return int(at.UnixNano() / int64(length)) }
 
 func (f *flooder) close() {
+	f.dials.Wait()
 	for _, stop := range f.stop {
 		stop()
 	}
@@ -130,28 +133,31 @@ func (f *flooder) handshakes() (func(ctx context.Context), error) {
 	if err != nil {
 		return nil, err
 	}
-	var dials sync.WaitGroup
-	f.stop = append(f.stop, func() {
-		dials.Wait()
-		end.Close()
-	})
+	f.stop = append(f.stop, func() { end.Close() })
 	return func(ctx context.Context) {
-		dials.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
-			end.Dial(ctx, f.addr, pki.Joining{}.Client("")) // any outcome is fine
-		})
+		f.dial(ctx, func(ctx context.Context) { end.Dial(ctx, f.addr, pki.Joining{}.Client("")) }) // any outcome is fine
 	}, nil
+}
+
+// dial runs a dial, unless the machine is too busy to end earlier ones.
+func (f *flooder) dial(ctx context.Context, do func(ctx context.Context)) {
+	select {
+	case f.room <- struct{}{}:
+	default:
+		return
+	}
+	f.dials.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		do(ctx)
+		<-f.room
+	})
 }
 
 // connects dials the TCP port, sends data and keeps a few hundred connections.
 func (f *flooder) connects(say []byte) func(ctx context.Context) {
-	var dials sync.WaitGroup
-	f.stop = append(f.stop, dials.Wait)
 	return func(ctx context.Context) {
-		dials.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
+		f.dial(ctx, func(ctx context.Context) {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: f.from}}
 			sock, err := d.DialContext(ctx, "tcp", f.addr)
 			if err != nil {
