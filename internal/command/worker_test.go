@@ -90,6 +90,9 @@ func work(mode string, args []string) int {
 				return 1
 			}
 		}
+		// The resource usage of a process contains the memory of the process that has started it, which runs many tests.
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", os.Getppid()))
+		fmt.Fprintf(os.Stderr, "nexar run:\n%s", status)
 		return 0
 	case "forget":
 		return 0
