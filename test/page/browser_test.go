@@ -80,7 +80,7 @@ func newTab(t *testing.T) *tab {
 }
 
 // browserMax bounds a step of a browser.
-const browserMax = time.Minute
+const browserMax = 3 * time.Minute
 
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
@@ -122,7 +122,7 @@ func (b *tab) sentence() string {
 }
 
 // limit is the longest time until an event stands on the page. On a machine that is not busy it is 2 s; the tests print the real times.
-const limit = 20 * time.Second
+const limit = 2 * time.Minute
 
 // await waits until the sentence has all parts, and returns the time since began.
 func (b *tab) await(began time.Time, limit time.Duration, parts ...string) time.Duration {
