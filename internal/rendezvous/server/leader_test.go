@@ -66,7 +66,7 @@ func TestAllSeedsRestart(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			c := newCluster(t, n, 3, elastic(3, func(cfg *Config) { cfg.Limits.Return = patience }))
+			c := newCluster(t, n, 3, elastic(3, func(cfg *Config) { cfg.Limits.Return, cfg.Limits.Away = patience, patience }))
 			sessions := c.form(3)
 			cluster := sessions[0].Identity.Cluster()
 			c.restart()
