@@ -33,12 +33,11 @@ const (
 
 // Config configures a Place.
 type Config struct {
-	// Ranks is the number of ranks, including this one, on Processors processors.
-	Ranks, Processors int
+	Processors int // of the host
 	// Show, if not nil, shows the processor of this rank to others; -1 if it sleeps.
 	Show func(cpu int)
 	// Others is the number of ranks that this rank avoids. Where sets the processor of each
-	// of them; -1 if it is unknown. This rank moves only to make room for the first Before of them. So of two ranks
+	// of them; -1 if it is unknown or the rank sleeps. This rank moves only to make room for the first Before of them. So of two ranks
 	// that meet on a processor one moves: both would meet again on the next one.
 	Others, Before int
 	Where          func(on []int)
@@ -50,8 +49,7 @@ type Config struct {
 // A Place is the processor of a rank. A rank that finds too many others before it on its processor moves
 // to another one.
 type Place struct {
-	cfg   Config
-	share int // ranks on a processor, if all processors have equally many
+	cfg Config
 
 	mu          sync.Mutex // guards the fields below; only tried, never waited for, by Settle and Judge
 	left        bool
@@ -75,7 +73,7 @@ type Place struct {
 // New returns the Place of a rank.
 func New(cfg Config) *Place {
 	return &Place{
-		cfg: cfg, share: (cfg.Ranks + cfg.Processors - 1) / cfg.Processors, on: make([]int, cfg.Others),
+		cfg: cfg, on: make([]int, cfg.Others),
 		pause: hopPause, returnPause: returnPause, hop: spin.Hop, back: spin.Return, delays: spin.Delay,
 	}
 }
@@ -95,23 +93,27 @@ func (p *Place) Settle() {
 func (p *Place) check(cpu int) {
 	p.show(cpu)
 	p.cfg.Where(p.on)
-	here := 1
+	here, awake := 1, 1
 	for _, other := range p.on[:p.cfg.Before] {
+		if other >= 0 {
+			awake++
+		}
 		if other == cpu {
 			here++
 		}
 	}
-	if here <= p.share || cpu < 0 {
+	share := (awake + p.cfg.Processors - 1) / p.cfg.Processors
+	if here <= share || cpu < 0 {
 		p.crowded = 0
 		return
 	}
 	if p.crowded++; p.crowded >= p.cfg.Sightings {
-		p.move(cpu, time.Now())
+		p.move(cpu, share, time.Now())
 	}
 }
 
-// move moves the rank from a processor to another one, unless it has moved recently.
-func (p *Place) move(from int, now time.Time) {
+// move moves the rank from a processor to another one, unless it has moved recently. At most share ranks need to be on a processor.
+func (p *Place) move(from, share int, now time.Time) {
 	since := now.Sub(p.last)
 	if since < p.pause {
 		return
@@ -125,7 +127,7 @@ func (p *Place) move(from int, now time.Time) {
 	to, hopped := p.hop(p.on)
 	p.show(to)
 	// Ranks that share processors wait for others in any case.
-	if hopped && p.share == 1 {
+	if hopped && share == 1 {
 		p.from = from
 		p.delay, p.thread = p.delays()
 		p.onTrial.Store(p.thread != 0)

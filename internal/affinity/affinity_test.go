@@ -15,7 +15,7 @@ import (
 func newPlace(shown []*atomic.Uint32, rank, processors int) *Place {
 	others := slices.Delete(slices.Clone(shown), rank, rank+1)
 	return New(Config{
-		Ranks: len(shown), Processors: processors, Others: len(others), Before: rank,
+		Processors: processors, Others: len(others), Before: rank,
 		Show: func(cpu int) { shown[rank].Store(uint32(cpu + 1)) },
 		Where: func(on []int) {
 			for i, other := range others {
@@ -62,9 +62,27 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestPlaceAmongSleepers: the two ranks that are awake among many do not share a processor.
+func TestPlaceAmongSleepers(t *testing.T) {
+	shown := make([]*atomic.Uint32, 8)
+	for i := range shown {
+		shown[i] = new(atomic.Uint32)
+	}
+	shown[0].Store(1)
+	p, hops := newPlace(shown, 7, 2), 0
+	p.delays = func() (time.Duration, int) { return 0, 0 }
+	p.hop = func([]int) (to int, hopped bool) { hops++; return 1, true }
+	if p.check(1); hops != 0 {
+		t.Error("a rank moves from a processor of its own")
+	}
+	if p.check(0); hops != 1 {
+		t.Errorf("%d moves of a rank on the processor of the other one that is awake, want 1", hops)
+	}
+}
+
 // TestPlacesAtOnce: ranks on one processor that all check it at the same time spread over all processors, and then stay.
 func TestPlacesAtOnce(t *testing.T) {
-	for _, test := range []struct{ ranks, processors, rounds int }{{2, 2, 1}, {3, 2, 2}, {4, 2, 2}, {5, 2, 3}, {8, 3, 4}, {4, 8, 3}} {
+	for _, test := range []struct{ ranks, processors, rounds int }{{2, 2, 1}, {3, 2, 2}, {4, 2, 2}, {5, 2, 3}, {8, 3, 5}, {4, 8, 3}} {
 		shown, next := make([]*atomic.Uint32, test.ranks), make([]uint32, test.ranks)
 		for i := range shown {
 			shown[i], next[i] = new(atomic.Uint32), 1
@@ -124,14 +142,14 @@ func TestPlacePause(t *testing.T) {
 	now := time.Now()
 	for range 3000 {
 		now = now.Add(time.Millisecond)
-		p.move(0, now)
+		p.move(0, 1, now)
 	}
 	if hops < 5 || hops > 20 {
 		t.Errorf("%d hops in 3 s of which each was in vain, want a dozen", hops)
 	}
 	for range 20 {
 		now = now.Add(2 * hopPauseMax)
-		p.move(0, now)
+		p.move(0, 1, now)
 	}
 	if p.pause != hopPause {
 		t.Errorf("after a quiet time the pause is %v, want %v", p.pause, hopPause)
@@ -175,7 +193,7 @@ func TestHopOnTrial(t *testing.T) {
 		p.back = func(to int) { back = to }
 		p.delays = func() (time.Duration, int) { return delay, thread }
 		now := time.Now()
-		p.move(0, now)
+		p.move(0, 1, now)
 		if p.judge(now.Add(trialTime / 2)); !p.onTrial.Load() {
 			t.Errorf("%s: judged before the time", test.name)
 		}
@@ -197,7 +215,7 @@ func TestHopOnTrial(t *testing.T) {
 	for range 100_000 {
 		now = now.Add(time.Millisecond)
 		delay += time.Millisecond
-		p.move(0, now)
+		p.move(0, 1, now)
 		p.judge(now)
 	}
 	if backs < 8 || backs > 14 {
@@ -209,7 +227,7 @@ func TestHopOnTrial(t *testing.T) {
 // ranks before it.
 func TestSightings(t *testing.T) {
 	other, hops := 0, 0
-	p := New(Config{Ranks: 3, Processors: 3, Others: 1, Before: 1, Sightings: 3, Where: func(on []int) { on[0] = other }})
+	p := New(Config{Processors: 3, Others: 1, Before: 1, Sightings: 3, Where: func(on []int) { on[0] = other }})
 	p.hop = func([]int) (int, bool) { hops++; return 1, true }
 	p.delays = func() (time.Duration, int) { return 0, 0 }
 	for _, step := range []struct{ cpu, other, hops int }{

@@ -16,7 +16,7 @@ func (p *Poller) Spread(rank int, machine []int, processors int) {
 		return
 	}
 	p.Place = affinity.New(affinity.Config{
-		Ranks: ranks, Processors: processors, Others: len(before), Before: len(before), Sightings: sightings,
+		Processors: processors, Others: len(before), Before: len(before), Sightings: sightings,
 		Where: func(on []int) {
 			for i, rank := range before {
 				on[i] = -1

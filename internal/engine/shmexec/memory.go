@@ -252,7 +252,7 @@ const attachTime = 2 * time.Second
 func (m *Memory) newPlace() *affinity.Place {
 	own := m.runs[m.cfg.Rank]
 	return affinity.New(affinity.Config{
-		Ranks: m.n, Processors: m.cfg.Processors, Others: m.n - 1, Before: m.cfg.Rank,
+		Processors: m.cfg.Processors, Others: m.n - 1, Before: m.cfg.Rank,
 		Show: func(cpu int) {
 			if shown := uint32(cpu + 1); own.Load() != shown {
 				own.Store(shown)
@@ -284,8 +284,14 @@ func (m *Memory) call(rank int, number uint32) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&area[callsAt+8*(number%callsKept)]))
 }
 
-// Processors returns the number of processors that this process may use.
-func Processors() int { return min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) }
+// Processors returns the number of processors that this process may share with others. GOMAXPROCS is the limit of a container, which all
+// its processes share, unless it is 1: the Go runtime takes at least 2 from such a limit, so 1 is the choice of the user for each process.
+func Processors() int {
+	if limit := runtime.GOMAXPROCS(0); limit > 1 {
+		return min(runtime.NumCPU(), limit)
+	}
+	return runtime.NumCPU()
+}
 
 // Processors returns the number of processors that the ranks share.
 func (m *Memory) Processors() int { return m.cfg.Processors }
