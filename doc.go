@@ -20,14 +20,16 @@
 // # Operations
 //
 // Most functions that block have a Start function, such as [StartAllReduce], which starts the
-// operation and returns a [Handle]. [SendVec], [RecvVec], [Probe], [RecvAlloc], [BroadcastBuckets],
-// [BroadcastValues], [AllReduceMean] and the collectives of one element, such as
-// [AllReduceOne], have none. [StartAllToAllV] and [StartAllReduceCompressed] block until all
+// operation and returns a [Handle]. [SendVec], [RecvVec], [Probe], [BroadcastBuckets],
+// [BroadcastValues], [AllReduceMean], the collectives of one element, such as [AllReduceOne],
+// and the functions that allocate their result, such as [RecvAlloc] and [AllGatherVAlloc], have
+// none. [StartAllToAllV] and [StartAllReduceCompressed] block until all
 // ranks have called them, and [StartAllReduceBuckets] may block until the first of many buckets
 // are reduced.
 //
 // Collectives without a reduction, and those with a function of the caller, take elements of
-// any type without pointers; the others take a [Number]. Functions with names that end in V take
+// any type without pointers; the others take a [Number]. Package objects exchanges values of any
+// type that can be encoded, such as maps. Functions with names that end in V take
 // blocks of different lengths. Use [AllReduceBuckets] for many short vectors,
 // [AllReduceCompressed] in slow networks, and [Comm.WithStream] for vectors on an accelerator.
 // [Comm.Split] makes communicators of some of the ranks, [Comm.SplitHost] makes one for each

@@ -195,7 +195,7 @@ func opaqueElement(t reflect.Type) (element, error) {
 	case t.Size() == 0:
 		return element{}, fmt.Errorf("%w: %v has no bytes to send: use elements of type byte", ErrInvalidType, t)
 	case !kernel.Plain(t):
-		return element{}, fmt.Errorf("%w: %v contains pointers or uintptrs, which have no meaning in another process: encode the values, such as by encoding/gob, and use the []byte", ErrInvalidType, t)
+		return element{}, fmt.Errorf("%w: %v contains pointers or uintptrs, which have no meaning in another process: use package objects, which encodes values", ErrInvalidType, t)
 	case t.Size() > math.MaxUint32:
 		return element{}, fmt.Errorf("%w: %v has more than %d bytes", ErrInvalidType, t, uint32(math.MaxUint32))
 	}

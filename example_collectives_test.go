@@ -114,7 +114,7 @@ func ExampleBroadcast_pointers() {
 	}
 	defer comms[0].Close()
 	fmt.Println(nexar.Broadcast(ctx, comms[0], []string{"hello"}, 0))
-	// Output: nexar: broadcast: invalid type of elements: string contains pointers or uintptrs, which have no meaning in another process: encode the values, such as by encoding/gob, and use the []byte
+	// Output: nexar: broadcast: invalid type of elements: string contains pointers or uintptrs, which have no meaning in another process: use package objects, which encodes values
 }
 
 // Gather different numbers of elements on all ranks: first the numbers, then the elements.
@@ -215,27 +215,46 @@ func ExampleBroadcastOne() {
 	// Output: 42
 }
 
-// Gather the counts for AllGatherV: each rank knows only its own.
+// Collect the process IDs of all ranks: here a number of each.
 func ExampleAllGatherOne() {
+	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
+		all, err := nexar.AllGatherOne(ctx, c, 100+c.Rank())
+		if err == nil && c.Rank() == 0 {
+			fmt.Println(all)
+		}
+		return err
+	})
+	// Output: [100 101 102]
+}
+
+// Gather different numbers of elements: each rank knows only its own.
+func ExampleAllGatherVAlloc() {
 	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
 		found := make([]int32, c.Rank())
 		for i := range found {
 			found[i] = int32(10*c.Rank() + i)
 		}
-		counts, err := nexar.AllGatherOne(ctx, c, len(found))
-		if err != nil {
-			return err
-		}
-		all := make([]int32, counts[0]+counts[1]+counts[2])
-		if err := nexar.AllGatherV(ctx, c, all, found, counts); err != nil {
-			return err
-		}
-		if c.Rank() == 0 {
+		all, counts, err := nexar.AllGatherVAlloc(ctx, c, found)
+		if err == nil && c.Rank() == 0 {
 			fmt.Println(counts, all)
 		}
-		return nil
+		return err
 	})
 	// Output: [0 1 2] [10 20 21]
+}
+
+// Send each number to the rank that owns it. No rank knows how many it gets.
+func ExampleAllToAllVAlloc() {
+	onRanks(2, func(ctx context.Context, c *nexar.Comm) error {
+		numbers := [][]int32{{2, 4, 7}, {6, 1, 3}}[c.Rank()] // even numbers belong to rank 0, and come first
+		counts := [][]int{{2, 1}, {1, 2}}[c.Rank()]
+		own, from, err := nexar.AllToAllVAlloc(ctx, c, numbers, counts)
+		if err == nil && c.Rank() == 1 {
+			fmt.Println(from, own)
+		}
+		return err
+	})
+	// Output: [1 2] [7 1 3]
 }
 
 // Compute a mean over samples: rank 0 has three samples and rank 1 has one.

@@ -31,8 +31,7 @@ func BroadcastOne[T any](ctx context.Context, c *Comm, x T, root int) (T, error)
 }
 
 // AllGatherOne is [AllGather] of one element of each rank. It returns the elements of all ranks,
-// indexed by rank; after an error the result is nil. For example, it collects the counts for
-// [AllGatherV].
+// indexed by rank; after an error the result is nil.
 func AllGatherOne[T any](ctx context.Context, c *Comm, x T) ([]T, error) {
 	all := make([]T, c.Size())
 	if err := AllGather(ctx, c, all, []T{x}); err != nil {

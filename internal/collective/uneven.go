@@ -18,7 +18,7 @@ func (t *Task) OnBlocksV(r *Runner, kind plan.Collective, dst, src Elements, cou
 	t.Uneven = &exec.Uneven{}
 	d := t.blocks(r, kind, &dst, &src, root)
 	_, t.Elem = dst.Of.Counted(0)
-	starts, longest, err := r.starts("counts", counts, dst.Of)
+	starts, longest, err := r.Starts("counts", counts, dst.Of)
 	if t.Require(err); t.Err != nil {
 		return t
 	}
@@ -26,9 +26,9 @@ func (t *Task) OnBlocksV(r *Runner, kind plan.Collective, dst, src Elements, cou
 	return t.part(r, d, dst, src, counts[r.Rank], Sum(counts), starts[r.Rank]).setOp(r, d, op)
 }
 
-// starts returns where the blocks of counts begin, followed by the end of the last one, and the
+// Starts returns where the blocks of counts begin, followed by the end of the last one, and the
 // length of the longest block, in units of [Element.Counted]. name is that of counts in errors.
-func (r *Runner) starts(name string, counts []int, of Element) (starts []int, longest int, err error) {
+func (r *Runner) Starts(name string, counts []int, of Element) (starts []int, longest int, err error) {
 	each, _ := of.Counted(1)
 	if len(counts) != r.Size {
 		return nil, 0, fmt.Errorf("%w: %d %s for %d ranks", ErrLength, len(counts), name, r.Size)
@@ -63,10 +63,10 @@ func (t *Task) AllToAllV(r *Runner, dst, src Elements, dstCounts, srcCounts []in
 	_, t.Elem = dst.Of.Counted(0)
 	in, out, err := []int(nil), []int(nil), t.Err
 	if err == nil {
-		in, _, err = r.starts("dstCounts", dstCounts, dst.Of)
+		in, _, err = r.Starts("dstCounts", dstCounts, dst.Of)
 	}
 	if err == nil {
-		out, _, err = r.starts("srcCounts", srcCounts, src.Of)
+		out, _, err = r.Starts("srcCounts", srcCounts, src.Of)
 	}
 	t.Uneven.Starts, t.Uneven.Inputs = in, out
 	t.Require(err)

@@ -182,3 +182,25 @@ func TestVastMismatch(t *testing.T) {
 		}
 	}
 }
+
+// TestVastAllToAll: if a rank would receive more than a vector may have, all ranks get the same error, and none allocates it.
+func TestVastAllToAll(t *testing.T) {
+	require.NoRace(t, "the detector has no shadow memory for so much")
+	const each, count = 1 << 30, 256 // Twice as much is one byte more than a vector may have.
+	src := reserve(t, each*count)
+	comms := worldtest.Mem().Cluster(t, 3, nexar.Config{})
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		type giant [each]byte
+		own, counts := []giant(nil), []int{0, 0, 0}
+		if rank > 0 {
+			own, counts[1] = unsafe.Slice((*giant)(unsafe.Pointer(&src[0])), count), count
+		}
+		dst, _, err := nexar.AllToAllVAlloc(t.Context(), c, own, counts)
+		const want = "nexar: all_to_all_v: invalid length: for rank 1, dstCounts[2] is 256: all blocks together have at most 511 elements"
+		if !errors.Is(err, nexar.ErrInvalidLength) || err.Error() != want || dst != nil {
+			return fmt.Errorf("got %w, want %s", err, want)
+		}
+		return nil
+	})
+	worldtest.CheckWorks(t, comms)
+}
