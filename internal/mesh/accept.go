@@ -68,7 +68,7 @@ func (a *acceptor) accept(p *Path) {
 		switch {
 		case !c.isPeer:
 			a.log.Warn("refused a connection", "path", p.name(), "from", conn.RemoteAddr(), "peer", conn.Peer())
-			a.refuse(r, c.peer.link)
+			a.refuse(r, &c)
 		case !c.mayLink():
 			a.acceptAgain(r, &c)
 		case !p.Relay && c.peer.State.IsMember() && !a.reach.mayAccept(id):
@@ -112,7 +112,7 @@ func (a *acceptor) acceptAgain(r *route, c *caller) {
 		return
 	}
 	if l := c.peer.link; l == nil || l.IsPending() || l.IsOver() {
-		a.refuse(r, l)
+		a.refuse(r, c)
 		return
 	}
 	r.unproposed = time.AfterFunc(a.proposalTimeout(r), func() { r.conn.Close() })
@@ -127,9 +127,11 @@ func (a *acceptor) proposalTimeout(r *route) time.Duration {
 	return a.answerTimeout / 2
 }
 
-// refuse reads the proposal of a connection that this node cannot use, and closes it: see [link.Common.Refuse]. l is the link to the peer, or nil.
-func (a *acceptor) refuse(r *route, l *link.Link) {
-	if l != nil && l.IsPending() && !l.IsOver() {
+// refuse reads the proposal of a connection that this node cannot use, and closes it: see [link.Common.Refuse]. If this node leaves, it does not say that
+// the link has ended, unless it has read the goodbye of the peer: the peer would take it for failed, and soon learns that it leaves.
+func (a *acceptor) refuse(r *route, c *caller) {
+	l := c.peer.link
+	if l != nil && (l.IsPending() && !l.IsOver() || c.closing && !l.HasLeft()) {
 		r.conn.Close() // The peer will propose another one.
 		return
 	}

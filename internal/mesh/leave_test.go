@@ -168,6 +168,27 @@ func TestLeaveWithoutLoss(t *testing.T) {
 	})
 }
 
+// TestSendsToALeaver: a rank sends to one that leaves at about that time. They have no connection, since the last one was idle. The one that leaves refuses
+// a connection, and does not count as failed.
+func TestSendsToALeaver(t *testing.T) {
+	for after := time.Duration(0); after <= 10*delay; after += delay / 2 {
+		inBubble(t, demandNodes, func(w *world) {
+			w.watches, w.idle = 1, time.Minute
+			w.form()
+			if err := w.exchange(3, 0); err != nil {
+				t.Fatal(err)
+			}
+			for !w.linkOf(0, 3).IsPending() || !w.linkOf(3, 0).IsPending() {
+				time.Sleep(time.Second)
+			}
+			time.AfterFunc(after, func() { w.meshes[0].Close(w.Context()) })
+			err := sendOn(w.Context(), w.comms[3], make([]byte, 1<<20), 1, 0, 5)
+			wantPeerError(t, err, 0, true)
+			w.wantNoFailures()
+		})
+	}
+}
+
 // TestDoubtedRankIsNotified: ranks 0 and 2 lose each other. Rank 1 doubts both and ends its
 // communicator with rank 0, but not the link. Rank 0 is notified, and trusts rank 1 again in
 // the next view.

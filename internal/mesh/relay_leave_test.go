@@ -115,6 +115,28 @@ func TestReleasedWhileItLeaves(t *testing.T) {
 	}
 }
 
+// TestLeavesAfterItReleases: a rank releases the connection to a rank whose message it has received and not acknowledged, and leaves at once. The other
+// rank dials again, and is refused. It takes the rank for one that has left, and not for failed.
+func TestLeavesAfterItReleases(t *testing.T) {
+	for after := time.Duration(0); after <= 20*delay; after += delay / 2 {
+		relayed(t, "k-regular:2", 6, func(w *world) {
+			w.form()
+			if err := w.exchange(3, 0); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(300 * time.Millisecond) // between two heartbeats
+			wantNone(t, w.exchange(3, 0))
+			time.Sleep(after)
+			w.linkOf(0, 3).Disconnect()
+			unread, err := w.meshes[0].Leave(w.Context(), nil)
+			if err != nil || len(unread) > 0 {
+				t.Errorf("released %v after the arrival: %v have not read everything, %v", after, unread, err)
+			}
+			w.wantNoFailures()
+		})
+	}
+}
+
 // TestLostAnswerOverRelays: all ranks leave at the same time, and relays lose the next packets from rank 3 to rank 0, which have the answer to the
 // goodbye of rank 0. If the connection repeats the answer before rank 3 has left, rank 0 reads it. If not, rank 3 says that it leaves, and has
 // read the goodbye of rank 0 before.
