@@ -17,7 +17,8 @@ import (
 //
 // A named type of 16 bits other than [Float16] and [BFloat16] may be an integer or a
 // floating-point format of another package, so reductions of it fail with
-// [ErrInvalidType]. Use [View] to give the element type.
+// [ErrInvalidType]. Use [View] to give the element type. A named type of 8 bits other than
+// [Float8E4M3] and [Float8E5M2] is an integer.
 type Real interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 |
 		~float32 | ~float64
@@ -29,11 +30,16 @@ type Number interface {
 	Real | ~complex64 | ~complex128
 }
 
-// View returns s as a slice of another 16-bit type, which shares the memory of s. With View a program
-// can reduce vectors of a 16-bit floating-point type of another package:
+// View returns s as a slice of another type with as many bits, which shares the memory of s. With View a program
+// can reduce vectors of a floating-point type of 16 or 8 bits of another package:
 //
 //	err := nexar.AllReduce(ctx, c, nexar.View[nexar.BFloat16](gradient), nexar.Sum)
-func View[To, From ~int16 | ~uint16](s []From) []To {
+//
+// It panics if one type has 8 bits and the other 16.
+func View[To, From ~int8 | ~uint8 | ~int16 | ~uint16](s []From) []To {
+	if to, from := reflect.TypeFor[To](), reflect.TypeFor[From](); to.Size() != from.Size() {
+		panic(fmt.Sprintf("nexar: View of []%v as []%v: the elements have %d and %d bits, and must have as many", from, to, from.Bits(), to.Bits()))
+	}
 	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
 
@@ -64,6 +70,34 @@ func (f BFloat16) Float32() float32 { return kernel.BF16ToF32(uint16(f)) }
 // String formats the value of f.
 func (f BFloat16) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
 
+// Float8E4M3 is an 8-bit floating-point number of the format E4M3 of OFP8, the specification of the Open Compute
+// Project: 1 bit of sign, 4 of exponent, 3 of fraction. It has no infinities, and numbers up to 448. Its integer value is the
+// bit pattern; see [ToFloat8E4M3].
+type Float8E4M3 uint8
+
+// ToFloat8E4M3 rounds f to the nearest Float8E4M3, ties to even. It saturates, as conversions of NVIDIA's GPUs do
+// (__NV_SATFINITE): values that are too large, and infinities, become ±448.
+func ToFloat8E4M3(f float32) Float8E4M3 { return Float8E4M3(kernel.F32ToF8(kernel.Float8E4M3, f)) }
+
+// Float32 returns the value of f, without rounding.
+func (f Float8E4M3) Float32() float32 { return kernel.F8ToF32(kernel.Float8E4M3, uint8(f)) }
+
+// String formats the value of f.
+func (f Float8E4M3) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
+
+// Float8E5M2 is an 8-bit floating-point number of the format E5M2 of OFP8: 1 bit of sign, 5 of exponent, 2 of
+// fraction. It has numbers up to 57344. Its integer value is the bit pattern; see [ToFloat8E5M2].
+type Float8E5M2 uint8
+
+// ToFloat8E5M2 rounds f to the nearest Float8E5M2, ties to even. It saturates like [ToFloat8E4M3], at ±57344.
+func ToFloat8E5M2(f float32) Float8E5M2 { return Float8E5M2(kernel.F32ToF8(kernel.Float8E5M2, f)) }
+
+// Float32 returns the value of f, without rounding.
+func (f Float8E5M2) Float32() float32 { return kernel.F8ToF32(kernel.Float8E5M2, uint8(f)) }
+
+// String formats the value of f.
+func (f Float8E5M2) String() string { return strconv.FormatFloat(float64(f.Float32()), 'g', -1, 32) }
+
 // numberOf returns the type of elements as which T is reduced; ok is false for a type that
 // numbersOfKinds has, which takes twice the time.
 func numberOf[T any]() (t kernel.Type, ok bool) {
@@ -77,6 +111,10 @@ func numberOf[T any]() (t kernel.Type, ok bool) {
 		return kernel.Float16, true
 	case *BFloat16:
 		return kernel.BFloat16, true
+	case *Float8E4M3:
+		return kernel.Float8E4M3, true
+	case *Float8E5M2:
+		return kernel.Float8E5M2, true
 	case *int8:
 		return kernel.Int8, true
 	case *int16:
@@ -123,10 +161,11 @@ func bytesOf[T any](s []T) []byte {
 type Op uint8
 
 const (
-	// Sum adds. Integers wrap around; Float16 and BFloat16 are rounded after
-	// every addition.
+	// Sum adds. Integers wrap around; Float16, BFloat16, Float8E4M3 and Float8E5M2 are
+	// rounded after every addition, and the last two saturate: a sum that is too large, also of
+	// an infinity, is the largest number of its sign.
 	Sum = Op(kernel.Sum)
-	// Prod multiplies.
+	// Prod multiplies, and rounds like Sum.
 	Prod = Op(kernel.Prod)
 	// Min takes the smaller one, as Go's min does: NaN wins, and -0 < +0.
 	Min = Op(kernel.Min)

@@ -40,10 +40,10 @@ func AllGatherOne[T any](ctx context.Context, c *Comm, x T) ([]T, error) {
 	return all, nil
 }
 
-// Float contains the floating-point element types. For a 16-bit floating-point type of another
+// Float contains the floating-point element types. For a floating-point type of 16 or 8 bits of another
 // package, use [View].
 type Float interface {
-	~float32 | ~float64 | Float16 | BFloat16
+	~float32 | ~float64 | Float16 | BFloat16 | Float8E4M3 | Float8E5M2
 }
 
 // AllReduceMean replaces data of every rank by the mean of data of all ranks, element by element,

@@ -26,10 +26,11 @@ type Reducer interface {
 	//
 	//   - Sums and products of integers wrap around. Those of floats are rounded once, to
 	//     nearest even, without flushing subnormals.
+	//   - Those of 8-bit floats saturate: results that are too large, and infinite ones, are the largest number of their sign.
 	//   - Complex numbers are pairs of floats. In a product (a+bi)(c+di), the four products,
 	//     ac-bd and ad+bc are each rounded.
 	//   - Min and Max order -0 before +0, and are NaN if either element is.
-	//   - A result that is NaN is the positive quiet NaN without payload.
+	//   - A result that is NaN is the positive quiet NaN without payload, or 0x7F of 8-bit floats.
 	Reduce(dst, src Region, t Type, op Op) error
 }
 
@@ -72,18 +73,21 @@ const (
 	BFloat16 // the upper half of a float32
 	Complex64
 	Complex128
+	Float8E4M3 // E4M3 of OFP8, the 8-bit floating-point specification of the Open Compute Project
+	Float8E5M2 // E5M2 of OFP8
 )
 
 var typeSizes = [...]int{
 	Int8: 1, Int16: 2, Int32: 4, Int64: 8, Uint8: 1, Uint16: 2, Uint32: 4, Uint64: 8,
 	Float32: 4, Float64: 8, Float16: 2, BFloat16: 2, Complex64: 8, Complex128: 16,
+	Float8E4M3: 1, Float8E5M2: 1,
 }
 
 var typeNames = [...]string{
 	Int8: "int8", Int16: "int16", Int32: "int32", Int64: "int64",
 	Uint8: "uint8", Uint16: "uint16", Uint32: "uint32", Uint64: "uint64",
 	Float32: "float32", Float64: "float64", Float16: "float16", BFloat16: "bfloat16",
-	Complex64: "complex64", Complex128: "complex128",
+	Complex64: "complex64", Complex128: "complex128", Float8E4M3: "float8_e4m3", Float8E5M2: "float8_e5m2",
 }
 
 // Size returns the size of an element in bytes, or 0 for an unknown type.
@@ -103,7 +107,9 @@ func (t Type) String() string {
 }
 
 // Float reports whether the elements are real floating-point numbers.
-func (t Type) Float() bool { return t >= Float32 && t <= BFloat16 }
+func (t Type) Float() bool {
+	return t >= Float32 && t <= BFloat16 || t == Float8E4M3 || t == Float8E5M2
+}
 
 // Complex reports whether the elements are complex numbers.
 func (t Type) Complex() bool { return t == Complex64 || t == Complex128 }

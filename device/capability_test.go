@@ -11,7 +11,7 @@ import (
 func TestTypes(t *testing.T) {
 	sizes := map[string]int{
 		"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
-		"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16,
+		"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16, "float8_e4m3": 1, "float8_e5m2": 1,
 	}
 	floats := 0
 	for n := range 256 {
@@ -26,8 +26,8 @@ func TestTypes(t *testing.T) {
 			floats++
 		}
 	}
-	if len(sizes) > 0 || floats != 4 {
-		t.Errorf("missing types %v; %d floating-point types, want 4", sizes, floats)
+	if len(sizes) > 0 || floats != 6 {
+		t.Errorf("missing types %v; %d floating-point types, want 6", sizes, floats)
 	}
 }
 
@@ -41,13 +41,13 @@ func TestOps(t *testing.T) {
 			}
 		}
 	}
-	const want = 8*7 + 4*4 + 2*2 // integers, floats and complex numbers
+	const want = 8*7 + 6*4 + 2*2 // integers, floats and complex numbers
 	if len(defined) != want {
 		t.Errorf("%d pairs of type and op are defined, want %d: %v", len(defined), want, defined)
 	}
 	for p, want := range map[pair]bool{
 		{"complex64", "sum"}: true, {"complex128", "max"}: false,
-		{"int8", "sum"}: true, {"uint64", "bit_xor"}: true, {"float16", "max"}: true,
+		{"int8", "sum"}: true, {"uint64", "bit_xor"}: true, {"float16", "max"}: true, {"float8_e4m3", "min"}: true,
 		{"float32", "bit_and"}: false, {"bfloat16", "bit_or"}: false, {"unknown", "sum"}: false, {"int8", "unknown"}: false,
 	} {
 		if defined[p] != want {

@@ -36,6 +36,8 @@ func reduced(t device.Type, op device.Op, a, b []byte) []byte {
 		each(dst, a, b, half(op, format{exponent: 5, mantissa: 10}))
 	case device.BFloat16:
 		each(dst, a, b, half(op, format{exponent: 8, mantissa: 7}))
+	case device.Float8E4M3, device.Float8E5M2:
+		each(dst, a, b, eighth(t, op))
 	case device.Complex64:
 		each(dst, a, b, func(x, y complex64) complex64 {
 			re, im := parts(op, real(x), imag(x), real(y), imag(y))
@@ -122,6 +124,50 @@ func float[F float32 | float64, B uint32 | uint64](op device.Op, from func(B) F,
 func half(op device.Op, in format) func(a, b uint16) uint16 {
 	f := number[float64](op)
 	return func(a, b uint16) uint16 { return in.bits(f(in.value(a), in.value(b))) }
+}
+
+// eighth returns an operation on the bits of 8-bit floating-point numbers, of which those from 0 to largest have increasing values.
+// It searches the nearest number.
+func eighth(t device.Type, op device.Op) func(a, b uint8) uint8 {
+	const nan, sign = 0x7F, 0x80
+	value, largest := func(bits uint8) float64 { return (format{5, 10}).value(uint16(bits) << 8) }, uint8(0x7B)
+	if t == device.Float8E4M3 {
+		largest = 0x7E
+		value = func(bits uint8) float64 {
+			if bits&nan == nan {
+				return math.NaN()
+			}
+			v := math.Ldexp(float64(bits&7), -9)
+			if e := int(bits >> 3 & 15); e > 0 {
+				v = math.Ldexp(float64(8+bits&7), e-10)
+			}
+			return math.Copysign(v, 1-float64(bits>>7)*2)
+		}
+	}
+	f := number[float64](op)
+	return func(a, b uint8) uint8 {
+		v := f(value(a), value(b))
+		if v != v {
+			return nan
+		}
+		if op == device.Min || op == device.Max {
+			if math.Float64bits(v) == math.Float64bits(value(a)) {
+				return a
+			}
+			return b
+		}
+		nearest := uint8(0)
+		for n := range largest + 1 {
+			was, is := math.Abs(math.Abs(v)-value(nearest)), math.Abs(math.Abs(v)-value(n))
+			if is < was || is == was && n%2 == 0 || math.IsInf(v, 0) {
+				nearest = n
+			}
+		}
+		if math.Signbit(v) {
+			nearest |= sign
+		}
+		return nearest
+	}
 }
 
 // A format is a floating-point format of 16 bits, as in IEEE 754.

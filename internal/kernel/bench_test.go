@@ -26,7 +26,7 @@ func usable() (all []implementation) {
 
 // BenchmarkReduce counts the bytes of dst, which is also an operand, as in a collective.
 func BenchmarkReduce(b *testing.B) {
-	for t := Int8; t <= BFloat16; t++ {
+	for _, t := range realTypes() {
 		for _, op := range []Op{Sum, Prod, Min} {
 			for _, im := range usable() {
 				for _, size := range benchSizes {
@@ -83,7 +83,7 @@ func BenchmarkReduceSmall(b *testing.B) {
 
 // BenchmarkDivide includes a copy, so that the numbers do not decay to zero.
 func BenchmarkDivide(b *testing.B) {
-	for t := Int8; t <= BFloat16; t++ {
+	for _, t := range realTypes() {
 		b.Run(t.String(), func(b *testing.B) {
 			src, dst := make([]byte, 64<<10), make([]byte, 64<<10)
 			fillOrdinary(t, src, 1)
@@ -140,6 +140,8 @@ func fillOrdinary(t Type, p []byte, seed uint64) {
 			setBits(t, p, i, uint64(F64ToF16(x)))
 		case BFloat16:
 			setBits(t, p, i, uint64(F64ToBF16(x)))
+		case Float8E4M3, Float8E5M2:
+			setBits(t, p, i, uint64(F32ToF8(t, float32(x))))
 		case Float32:
 			setBits(t, p, i, uint64(math.Float32bits(float32(x))))
 		case Float64:

@@ -13,7 +13,7 @@ func Divider(t Type) func(dst []byte, n int) {
 	if part, ok := partOf(t); ok {
 		return Divider(part)
 	}
-	if t > BFloat16 {
+	if t > Float8E5M2 {
 		return nil
 	}
 	if f := vectorDivider(t); f != nil {
@@ -71,6 +71,8 @@ func quotients(t Type, d []byte, n int) {
 		ratios(view[float32](d), n)
 	case Float64:
 		ratios(view[float64](d), n)
+	case Float8E4M3, Float8E5M2:
+		eachNarrow(t, d, func(x float64) float64 { return x / float64(n) })
 	default:
 		quotientsOfHalves(t, view[uint16](d), n)
 	}
@@ -158,7 +160,7 @@ const float32DivisorMax = 1 << 12
 
 func quotientsOfHalves(t Type, h []uint16, n int) {
 	if n > float32DivisorMax {
-		wideQuotients(t, h, n)
+		eachNarrow(t, h, func(x float64) float64 { return x / float64(n) })
 		return
 	}
 	var buf [halfBlock]float32
@@ -175,21 +177,5 @@ func quotientsOfHalves(t Type, h []uint16, n int) {
 			roundBFloat16(part, f)
 		}
 		h = h[len(part):]
-	}
-}
-
-// wideQuotients is quotientsOfHalves for any n.
-func wideQuotients(t Type, h []uint16, n int) {
-	var f [1]float64
-	for i, v := range h {
-		if t == Float16 {
-			f[0] = float64(F16ToF32(v))
-			ratios(f[:], n)
-			h[i] = F64ToF16(f[0])
-		} else {
-			f[0] = float64(BF16ToF32(v))
-			ratios(f[:], n)
-			h[i] = F64ToBF16(f[0])
-		}
 	}
 }

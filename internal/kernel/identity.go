@@ -13,13 +13,20 @@ func Identity(t Type, op Op, dst []byte) {
 	}
 	switch op {
 	case Prod:
-		value = ofFloats(t, 1, 0x3c00, 0x3f80, 0x3f800000, 0x3ff0000000000000)
+		ones := [...]uint64{Float16: 0x3c00, BFloat16: 0x3f80, Float32: 0x3f800000, Float64: 0x3ff0000000000000, Float8E4M3: 0x38, Float8E5M2: 0x3c}
+		value = 1
+		if t.Float() {
+			value = ones[t]
+		}
 	case BitAnd:
 		value = 1<<64 - 1
 	case Min:
-		value = ofFloats(t, highest(t), 0x7c00, 0x7f80, 0x7f800000, 0x7ff0000000000000)
+		value = highest(t)
 	case Max:
-		value = ofFloats(t, ^highest(t), 0xfc00, 0xff80, 0xff800000, 0xfff0000000000000)
+		value = ^highest(t)
+		if t.Float() {
+			value = highest(t) | 1<<(8*t.Size()-1)
+		}
 	}
 	clear(dst)
 	if value == 0 {
@@ -39,26 +46,23 @@ func Identity(t Type, op Op, dst []byte) {
 	}
 }
 
-// ofFloats returns the bits of an element of type t: one of the last four if t is a type of floats, else whole.
-func ofFloats(t Type, whole, f16, bf16, f32, f64 uint64) uint64 {
-	switch t {
-	case Float16:
-		return f16
-	case BFloat16:
-		return bf16
-	case Float32:
-		return f32
-	case Float64:
-		return f64
-	}
-	return whole
-}
-
-// highest returns the highest integer of type t; its complement is the lowest.
+// highest returns the highest element of type t. The complement of an integer is the lowest one, and the number with the other sign that of floats.
 func highest(t Type) uint64 {
 	switch t {
 	case Int8, Int16, Int32, Int64:
 		return 1<<(8*t.Size()-1) - 1
+	case Float8E4M3:
+		return 0x7e
+	case Float8E5M2:
+		return 0x7c
+	case Float16:
+		return 0x7c00
+	case BFloat16:
+		return 0x7f80
+	case Float32:
+		return inf32
+	case Float64:
+		return 0x7ff0000000000000
 	}
 	return 1<<64 - 1
 }

@@ -62,7 +62,7 @@ func forEachImplementation(t *testing.T, f func(t *testing.T, im implementation)
 // forEachReducer runs f with each reduction of each implementation.
 func forEachReducer(t *testing.T, f func(t *testing.T, im implementation, typ Type, op Op)) {
 	forEachImplementation(t, func(t *testing.T, im implementation) {
-		for typ := Int8; typ <= BFloat16; typ++ {
+		for _, typ := range realTypes() {
 			for _, op := range allOps {
 				if im.reducer(typ, op) != nil {
 					t.Run(fmt.Sprintf("%v/%v", typ, op), func(t *testing.T) { f(t, im, typ, op) })

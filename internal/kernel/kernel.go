@@ -10,8 +10,9 @@
 // The bits of a result depend on the two elements alone: not on the length or the alignment of
 // the slices, the position in them, or whether dst is a or b. Every operation is commutative
 // bit for bit, and all processors agree. Therefore a floating-point NaN result is always the
-// positive quiet NaN without payload. Float16 and BFloat16 results are rounded correctly, once,
-// to nearest even. Complex elements are reduced as pairs of floats, and every step of a product
+// positive quiet NaN without payload, or 0x7f of the 8-bit types. Float16 and BFloat16 results are
+// rounded correctly, once, to nearest even, and so are Float8E4M3 and Float8E5M2 results, which
+// saturate. Complex elements are reduced as pairs of floats, and every step of a product
 // is rounded.
 //
 // [Divider] turns a sum into an average.
@@ -19,7 +20,7 @@
 // A slice of the wrong length and a dst that overlaps an operand without being it are bugs of
 // the caller and panic. Any alignment is valid. Functions on vectors do not allocate, except
 // that on machines without vector instructions the first use of Float16 builds a table of 256
-// KiB. All functions may be called concurrently.
+// KiB, and that the first use of each operation on an 8-bit type builds one of 64 KiB. All functions may be called concurrently.
 package kernel
 
 import "github.com/nexar-go/nexar/device"
@@ -47,6 +48,9 @@ const (
 
 	Complex64  = device.Complex64
 	Complex128 = device.Complex128
+
+	Float8E4M3 = device.Float8E4M3
+	Float8E5M2 = device.Float8E5M2
 )
 
 // An Op is a reduction of two elements to one: a device.Op, or Avg.

@@ -6,7 +6,7 @@ type Located[T any] struct {
 	Rank  int32
 }
 
-// number has the types of ordered elements. Float16 and BFloat16 are uint16.
+// number has the types of ordered elements. Narrow floating-point numbers are uint16 or uint8.
 type number interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
@@ -27,11 +27,10 @@ func Locate[T number](t Type, most bool) func(dst, a, b []byte) {
 
 // order returns Compare for values of elements of type t.
 func order[T number](t Type) func(a, b T, most bool) int {
-	switch t {
-	case Float16:
-		return func(a, b T, most bool) int { return Compare(F16ToF32(uint16(a)), F16ToF32(uint16(b)), most) }
-	case BFloat16:
-		return func(a, b T, most bool) int { return Compare(BF16ToF32(uint16(a)), BF16ToF32(uint16(b)), most) }
+	if t.Float() && t != Float32 && t != Float64 {
+		return func(a, b T, most bool) int {
+			return Compare(narrowValue(t, uint16(a)), narrowValue(t, uint16(b)), most)
+		}
 	}
 	return Compare[T]
 }

@@ -11,17 +11,46 @@ import (
 // shares no code with the tested functions.
 
 // A format is a floating-point format.
-type format struct{ mantissa, exponent uint }
-
-var formats = map[Type]format{
-	Float16: {10, 5}, BFloat16: {7, 8}, Float32: {23, 8}, Float64: {52, 11},
+type format struct {
+	mantissa, exponent uint
+	largest            uint64 // the number to which results are saturated, or 0: they become infinite
 }
 
-func (f format) sign() uint64     { return 1 << (f.mantissa + f.exponent) }
-func (f format) infinity() uint64 { return (1<<f.exponent - 1) << f.mantissa }
-func (f format) nan() uint64      { return f.infinity() | 1<<(f.mantissa-1) }
+var formats = map[Type]format{
+	Float16: {mantissa: 10, exponent: 5}, BFloat16: {mantissa: 7, exponent: 8}, Float32: {mantissa: 23, exponent: 8}, Float64: {mantissa: 52, exponent: 11},
+	Float8E4M3: {3, 4, 0x7e}, Float8E5M2: {2, 5, 0x7b},
+}
+
+// isE4M3 reports whether the format has numbers with the largest exponent, and no infinities.
+func (f format) isE4M3() bool { return f.exponent == 4 }
+
+func (f format) sign() uint64 { return 1 << (f.mantissa + f.exponent) }
+
+// infinity returns the bits after those of the largest number.
+func (f format) infinity() uint64 {
+	if f.isE4M3() {
+		return f.nan()
+	}
+	return (1<<f.exponent - 1) << f.mantissa
+}
+
+func (f format) nan() uint64 {
+	if f.largest != 0 {
+		return 0x7f
+	}
+	return f.infinity() | 1<<(f.mantissa-1)
+}
+
 func (f format) isNaN(bits uint64) bool {
-	return bits&^f.sign() > f.infinity()
+	return bits&^f.sign() > f.infinity() || f.isE4M3() && bits&^f.sign() == f.infinity()
+}
+
+// saturated returns bits, or the largest number instead of infinity.
+func (f format) saturated(bits uint64) uint64 {
+	if f.largest != 0 && bits&^f.sign() == f.infinity() {
+		return bits&f.sign() | f.largest
+	}
+	return bits
 }
 
 // value returns the number of bits, which must not be a NaN or infinity.
@@ -49,7 +78,7 @@ func (f format) nearest(x *big.Float) uint64 {
 	}
 	abs := new(big.Float).Abs(x)
 	if abs.IsInf() {
-		return sign | f.infinity()
+		return f.saturated(sign | f.infinity())
 	}
 	lo, hi := uint64(0), f.infinity() // value(lo) ≤ abs, and abs < value(hi) or too large
 	for hi-lo > 1 {
@@ -65,7 +94,7 @@ func (f format) nearest(x *big.Float) uint64 {
 	case c < 0, c == 0 && lo&1 == 0:
 		return sign | lo
 	}
-	return sign | hi
+	return f.saturated(sign | hi)
 }
 
 // round is nearest for a float64 that may be NaN.
@@ -98,7 +127,7 @@ func (f format) reduce(op Op, a, b uint64) uint64 {
 		case infA && zeroB, infB && zeroA:
 			return f.nan()
 		case infA, infB:
-			return signs | f.infinity()
+			return f.saturated(signs | f.infinity())
 		}
 		return signs | f.nearest(exact().Mul(f.value(a), f.value(b)))&^f.sign()
 	}
@@ -106,9 +135,9 @@ func (f format) reduce(op Op, a, b uint64) uint64 {
 	case infA && infB && signs != 0:
 		return f.nan()
 	case infA:
-		return a
+		return f.saturated(a)
 	case infB:
-		return b
+		return f.saturated(b)
 	case zeroA && zeroB:
 		return a & b
 	}
@@ -163,7 +192,7 @@ func wantQuotient(t Type, a uint64, n int) uint64 {
 	case f.isNaN(a):
 		return f.nan()
 	case a&^f.sign() == f.infinity() || a&^f.sign() == 0:
-		return a
+		return f.saturated(a)
 	}
 	q := exact().Quo(f.value(a), new(big.Float).SetInt64(int64(n)))
 	return a&f.sign() | f.nearest(q)&^f.sign()
@@ -232,6 +261,16 @@ func landmarks(t Type) []uint64 {
 		all = append(all, v, v|f.sign())
 	}
 	return all
+}
+
+// realTypes returns all types but the complex ones.
+func realTypes() (list []Type) {
+	for t := Int8; t <= Float8E5M2; t++ {
+		if !t.Complex() {
+			list = append(list, t)
+		}
+	}
+	return list
 }
 
 var allOps = []Op{Sum, Prod, Min, Max, Avg, BitAnd, BitOr, BitXor}

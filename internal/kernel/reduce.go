@@ -16,13 +16,11 @@ func Reducer(t Type, op Op) func(dst, a, b []byte) {
 	if part, ok := partOf(t); ok && (op == Sum || op == Avg) {
 		return Reducer(part, Sum)
 	}
-	if t > Complex128 || op > BitXor {
+	if t > Float8E5M2 || op > BitXor {
 		return nil
 	}
-	if t <= BFloat16 {
-		if f := vectorReducer(t, op); f != nil {
-			return f
-		}
+	if f := vectorReducer(t, op); f != nil {
+		return f
 	}
 	return inGo().reducers[t][op]
 }
@@ -30,27 +28,27 @@ func Reducer(t Type, op Op) func(dst, a, b []byte) {
 // inGo returns the functions without assembly. They are made once, so that lookups do not allocate.
 var inGo = sync.OnceValue(func() *functions {
 	f := new(functions)
-	for t := Int8; t <= Complex128; t++ {
+	for t := Int8; t <= Float8E5M2; t++ {
 		for op := Sum; op <= BitXor; op++ {
-			operation := op
-			if op == Avg {
-				operation = Sum
+			switch {
+			case op == Avg:
+				f.reducers[t][Avg] = f.reducers[t][Sum]
+			case !device.Op(op).Defined(t):
+			case t >= Float8E4M3:
+				f.reducers[t][op] = ofPairs(t, op)
+			default:
+				f.reducers[t][op] = func(dst, a, b []byte) { reduce(t, op, dst, a, b) }
 			}
-			if !device.Op(operation).Defined(t) {
-				continue
-			}
-			f.reducers[t][op] = func(dst, a, b []byte) { reduce(t, operation, dst, a, b) }
 		}
 		f.dividers[t] = func(dst []byte, n int) { divide(t, dst, n) }
 	}
 	return f
 })
 
-// functions has those of [Reducer], [Fold] and [Divider], or nil. Folders are for operations with results that depend on the
-// order of operands.
+// functions has those of [Reducer] and [Divider], or nil.
 type functions struct {
-	reducers [Complex128 + 1][BitXor + 1]func(dst, a, b []byte)
-	dividers [Complex128 + 1]func(dst []byte, n int)
+	reducers [Float8E5M2 + 1][BitXor + 1]func(dst, a, b []byte)
+	dividers [Float8E5M2 + 1]func(dst []byte, n int)
 }
 
 // reduce is a [Reducer]. It reduces whole words at a time where that is possible, also of smaller integers.

@@ -14,6 +14,10 @@ func ToFloats(dst []float32, t Type, src []byte) {
 		ConvertF16ToF32(dst, view[uint16](src))
 	case BFloat16:
 		ConvertBF16ToF32(dst, view[uint16](src))
+	case Float8E4M3, Float8E5M2:
+		for i, b := range src {
+			dst[i] = F8ToF32(t, b)
+		}
 	}
 }
 
@@ -31,5 +35,9 @@ func FromFloats(dst []byte, t Type, src []float32) {
 		ConvertF32ToF16(view[uint16](dst), src)
 	case BFloat16:
 		ConvertF32ToBF16(view[uint16](dst), src)
+	case Float8E4M3, Float8E5M2:
+		for i, f := range src {
+			dst[i] = F32ToF8(t, f)
+		}
 	}
 }

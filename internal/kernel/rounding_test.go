@@ -17,6 +17,12 @@ func TestFloats(t *testing.T) {
 		}
 		return memory(list)
 	}
+	eighths := func(typ Type) (list []byte) {
+		for _, f := range floats {
+			list = append(list, F32ToF8(typ, f))
+		}
+		return list
+	}
 	wide := make([]float64, len(floats))
 	for i, f := range floats {
 		wide[i] = float64(f) * (1 + 1e-12)
@@ -33,6 +39,8 @@ func TestFloats(t *testing.T) {
 		{Float32, memory(floats), memory(floats), func(i int) float32 { return floats[i] }},
 		{Float64, memory(wide), memory(exact), func(i int) float32 { return floats[i] }},
 		{Float16, halves(F32ToF16), halves(F32ToF16), func(i int) float32 { return F16ToF32(F32ToF16(floats[i])) }},
+		{Float8E4M3, eighths(Float8E4M3), eighths(Float8E4M3), func(i int) float32 { return F8ToF32(Float8E4M3, F32ToF8(Float8E4M3, floats[i])) }},
+		{Float8E5M2, eighths(Float8E5M2), eighths(Float8E5M2), func(i int) float32 { return F8ToF32(Float8E5M2, F32ToF8(Float8E5M2, floats[i])) }},
 		{BFloat16, halves(F32ToBF16), halves(F32ToBF16), func(i int) float32 { return BF16ToF32(F32ToBF16(floats[i])) }},
 	} {
 		got := make([]float32, len(floats))

@@ -14,7 +14,9 @@ func Scale(t Type, dst []byte, factor float64) {
 	case Float64:
 		scaleFloats(view[float64](dst), factor)
 	case Float16, BFloat16:
-		scaleHalves(t, view[uint16](dst), factor)
+		eachNarrow(t, view[uint16](dst), func(x float64) float64 { return x * factor })
+	case Float8E4M3, Float8E5M2:
+		eachNarrow(t, dst, func(x float64) float64 { return x * factor })
 	default:
 		panic("kernel: scale of no floating-point type")
 	}
@@ -25,17 +27,4 @@ func scaleFloats[T float](d []T, factor float64) {
 		d[i] = T(float64(v) * factor)
 	}
 	replaceNaNs(d)
-}
-
-func scaleHalves(t Type, d []uint16, factor float64) {
-	widen, round := F16ToF32, F64ToF16
-	if t == BFloat16 {
-		widen, round = BF16ToF32, F64ToBF16
-	}
-	var f [1]float64
-	for i, v := range d {
-		f[0] = float64(widen(v)) * factor
-		replaceNaNs(f[:])
-		d[i] = round(f[0])
-	}
 }

@@ -4,7 +4,7 @@
 
 package kernel
 
-var reducersAVX512 = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
+var reducersAVX512 = [Float8E5M2 + 1][BitXor + 1]func(dst, a, b []byte){
 	Float32: {
 		Sum:  float32SumOf32AVX512,
 		Avg:  float32SumOf32AVX512,
@@ -115,7 +115,7 @@ var reducersAVX512 = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	},
 }
 
-var dividersAVX512 = [BFloat16 + 1]func(dst []byte, n int){
+var dividersAVX512 = [Float8E5M2 + 1]func(dst []byte, n int){
 	Float32:  float32DivideByAVX512,
 	Float64:  float64DivideByAVX512,
 	Float16:  float16DivideByAVX512,
@@ -594,7 +594,7 @@ func roundBFloat16AVX512(dst, src *byte, n int)
 //go:noescape
 func streamAVX512(dst, src *byte, n int)
 
-var reducersAVX2 = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
+var reducersAVX2 = [Float8E5M2 + 1][BitXor + 1]func(dst, a, b []byte){
 	Float32: {
 		Sum:  float32SumOf32AVX2,
 		Avg:  float32SumOf32AVX2,
@@ -705,7 +705,7 @@ var reducersAVX2 = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	},
 }
 
-var dividersAVX2 = [BFloat16 + 1]func(dst []byte, n int){
+var dividersAVX2 = [Float8E5M2 + 1]func(dst []byte, n int){
 	Float32:  float32DivideByAVX2,
 	Float64:  float64DivideByAVX2,
 	Float16:  float16DivideByAVX2,

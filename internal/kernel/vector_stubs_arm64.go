@@ -4,7 +4,7 @@
 
 package kernel
 
-var reducersNEON = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
+var reducersNEON = [Float8E5M2 + 1][BitXor + 1]func(dst, a, b []byte){
 	Float32: {
 		Sum:  float32SumOf32NEON,
 		Avg:  float32SumOf32NEON,
@@ -113,7 +113,7 @@ var reducersNEON = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){
 	},
 }
 
-var dividersNEON = [BFloat16 + 1]func(dst []byte, n int){
+var dividersNEON = [Float8E5M2 + 1]func(dst []byte, n int){
 	Float32:  float32DivideByNEON,
 	Float64:  float64DivideByNEON,
 	Float16:  float16DivideByNEON,

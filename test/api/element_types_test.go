@@ -46,6 +46,9 @@ func TestNumberTypes(t *testing.T) {
 	reducesTo(t, nexar.Sum, complex128(1+2i), 3i, 1+5i)
 	reducesTo(t, nexar.Avg, complex128(1+2i), 3, 2+1i)
 	reducesTo(t, nexar.Sum, nexar.Float16(0x3c00), 0x3c00, 0x4000)
+	reducesTo(t, nexar.Sum, nexar.ToFloat8E4M3(240), nexar.ToFloat8E4M3(300), nexar.ToFloat8E4M3(448)) // saturates
+	reducesTo(t, nexar.Max, nexar.ToFloat8E5M2(-3), nexar.ToFloat8E5M2(0.5), nexar.ToFloat8E5M2(0.5))
+	reducesTo(t, nexar.Avg, nexar.ToFloat8E5M2(1), nexar.ToFloat8E5M2(4), nexar.ToFloat8E5M2(2.5))
 	reducesTo[int16](t, nexar.Min, -1, 2, -1)
 	if unsafe.Sizeof(0) == 8 {
 		reducesTo(t, nexar.Min, -1<<40, 7, -1<<40)
@@ -69,6 +72,26 @@ func TestNamedTypesMatch(t *testing.T) {
 		_, err := nexar.Recv(ctx, c, []int64{0}, 0, 0)
 		return err
 	})
+}
+
+// TestFloat8Mismatch: an 8-bit type does not match another one, and the error names both.
+func TestFloat8Mismatch(t *testing.T) {
+	comms := worldtest.Local(t, 2, nexar.Config{CollectiveTimeout: time.Minute})
+	errs := make([]error, 2)
+	worldtest.OnAll(t, comms, func(rank int, c *nexar.Comm) error {
+		if rank == 0 {
+			errs[0] = nexar.AllReduce(t.Context(), c, make([]nexar.Float8E4M3, 3), nexar.Sum)
+		} else {
+			errs[1] = nexar.AllReduce(t.Context(), c, make([]nexar.Float8E5M2, 3), nexar.Sum)
+		}
+		return nil
+	})
+	for rank, err := range errs {
+		e, ok := errors.AsType[*nexar.MismatchError](err)
+		if !ok || !strings.Contains(e.Error(), "float8_e4m3") || !strings.Contains(e.Error(), "float8_e5m2") {
+			t.Errorf("rank %d: error %v, want a MismatchError that names both types", rank, err)
+		}
+	}
 }
 
 // TestNamed16BitTypes: reducing a named 16-bit type without an element type is an error, since it

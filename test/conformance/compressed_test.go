@@ -62,7 +62,7 @@ func TestCompressed(t *testing.T) {
 							continue
 						}
 						p := compressedTrial{compressor: compressors()[name], count: count, op: [...]nexar.Op{nexar.Sum, nexar.Avg}[h%2], begin: h>>8%3 == 0}
-						if err := compressedTrials()[h>>16%4](w, p); err != nil {
+						if err := compressedTrials()[h>>16%6](w, p); err != nil {
 							t.Fatalf("%s, %d elements, %v: %v", name, count, p.op, err)
 						}
 					}
@@ -81,8 +81,8 @@ type compressedTrial struct {
 }
 
 // compressedTrials has a trial for each type.
-func compressedTrials() [4]func(w *worldtest.World, p compressedTrial) error {
-	return [...]func(w *worldtest.World, p compressedTrial) error{press[float32], press[nexar.Float16], press[float64], press[nexar.BFloat16]}
+func compressedTrials() [6]func(w *worldtest.World, p compressedTrial) error {
+	return [...]func(w *worldtest.World, p compressedTrial) error{press[float32], press[nexar.Float16], press[float64], press[nexar.BFloat16], press[nexar.Float8E4M3], press[nexar.Float8E5M2]}
 }
 
 // pressSteps is enough for the residue of a step to arrive in a later one.
@@ -150,6 +150,10 @@ func floatOf[T nexar.Number](f float64) T {
 		return fromBits[T](uint64(math.Float32bits(float32(f))))
 	case kernel.Float16:
 		return fromBits[T](uint64(nexar.ToFloat16(float32(f))))
+	case kernel.Float8E4M3:
+		return fromBits[T](uint64(nexar.ToFloat8E4M3(float32(f))))
+	case kernel.Float8E5M2:
+		return fromBits[T](uint64(nexar.ToFloat8E5M2(float32(f))))
 	}
 	return fromBits[T](uint64(nexar.ToBFloat16(float32(f))))
 }
@@ -164,6 +168,10 @@ func valueOf[T nexar.Number](x T) float32 {
 		return math.Float32frombits(uint32(bits))
 	case kernel.Float16:
 		return nexar.Float16(bits).Float32()
+	case kernel.Float8E4M3:
+		return nexar.Float8E4M3(bits).Float32()
+	case kernel.Float8E5M2:
+		return nexar.Float8E5M2(bits).Float32()
 	}
 	return nexar.BFloat16(bits).Float32()
 }

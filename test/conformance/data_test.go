@@ -29,6 +29,15 @@ func kinds() []*kind {
 	toF16 := func(f float64) uint64 { return uint64(nexar.ToFloat16(float32(f))) }
 	bf16 := func(b uint64) float64 { return float64(nexar.BFloat16(b).Float32()) }
 	toBF16 := func(f float64) uint64 { return uint64(nexar.ToBFloat16(float32(f))) }
+	e4m3 := func(b uint64) float64 { return float64(nexar.Float8E4M3(b).Float32()) }
+	toE4M3 := func(f float64) uint64 { return uint64(nexar.ToFloat8E4M3(float32(f))) }
+	e5m2 := func(b uint64) float64 { return float64(nexar.Float8E5M2(b).Float32()) }
+	toE5M2 := func(f float64) uint64 {
+		if math.IsInf(f, 0) { // the identities of min and max, which do not saturate
+			return uint64(nexar.ToFloat8E5M2(float32(f))) + 1
+		}
+		return uint64(nexar.ToFloat8E5M2(float32(f)))
+	}
 	return []*kind{
 		{typ: kernel.Int8, signed: true, try: try[int8]},
 		{typ: kernel.Int16, signed: true, try: try[int16]},
@@ -42,6 +51,8 @@ func kinds() []*kind {
 		{typ: kernel.Float64, digits: 53, toFloat: math.Float64frombits, fromFloat: math.Float64bits, try: try[float64]},
 		{typ: kernel.Float16, digits: 11, toFloat: f16, fromFloat: toF16, try: try[nexar.Float16]},
 		{typ: kernel.BFloat16, digits: 8, toFloat: bf16, fromFloat: toBF16, try: try[nexar.BFloat16]},
+		{typ: kernel.Float8E4M3, digits: 4, toFloat: e4m3, fromFloat: toE4M3, try: try[nexar.Float8E4M3]},
+		{typ: kernel.Float8E5M2, digits: 3, toFloat: e5m2, fromFloat: toE5M2, try: try[nexar.Float8E5M2]},
 	}
 }
 
@@ -88,9 +99,25 @@ func (k *kind) values(op nexar.Op, f flavour) []uint64 {
 			v[i] = h >> (64 - k.bits())
 			continue
 		}
-		v[i] = k.fromFloat(floatValue(h, op, f))
+		x := floatValue(h, op, f)
+		if k.bits() == 8 && f != rounded && op != nexar.Min && op != nexar.Max {
+			x = k.shortValue(h, op, x)
+		}
+		v[i] = k.fromFloat(x)
 	}
 	return v
+}
+
+// shortValue returns a value instead of x whose sums and products with few others are exact: there are integers up to 16 of 4
+// digits, and up to 8 of 3. Infinities would saturate.
+func (k *kind) shortValue(h uint64, op nexar.Op, x float64) float64 {
+	switch {
+	case x != x || x == 0:
+		return x
+	case math.IsInf(x, 0) || op != nexar.Prod && k.digits < 4 && h>>32%16 > 0:
+		return 0
+	}
+	return math.Copysign(1, x)
 }
 
 // floatValue makes a float of random bits.

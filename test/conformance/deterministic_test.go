@@ -208,6 +208,7 @@ func TestDeterministic(t *testing.T) {
 				}
 				newRounding[float64](t, n, nexar.Sum).tryAll(t, comms, true, lengths)
 				newRounding[nexar.Float16](t, n, nexar.Sum).tryAll(t, comms, true, lengths)
+				newRounding[nexar.Float8E4M3](t, n, nexar.Sum).tryAll(t, comms, true, lengths)
 				if m.Name == "mem" {
 					newRounding[float32](t, n, nexar.Prod).tryAll(t, comms, true, lengths)
 					newRounding[nexar.Float16](t, n, nexar.Prod).tryAll(t, comms, true, lengths)
@@ -227,6 +228,8 @@ func TestNotDeterministic(t *testing.T) {
 		"float64":  newRounding[float64](t, n, nexar.Sum).tryAll(t, comms, false, []int{1001}),
 		"Float16":  newRounding[nexar.Float16](t, n, nexar.Sum).tryAll(t, comms, false, []int{1001}),
 		"BFloat16": newRounding[nexar.BFloat16](t, n, nexar.Sum).tryAll(t, comms, false, []int{1001}),
+		"E4M3":     newRounding[nexar.Float8E4M3](t, n, nexar.Sum).tryAll(t, comms, false, []int{1001}),
+		"E5M2":     newRounding[nexar.Float8E5M2](t, n, nexar.Sum).tryAll(t, comms, false, []int{1001}),
 	} {
 		if others == 0 {
 			t.Errorf("%s: the same bits everywhere, so that the tests show nothing", name)

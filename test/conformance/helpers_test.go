@@ -61,6 +61,10 @@ func typeOf[T nexar.Number]() kernel.Type {
 		return kernel.Float16
 	case nexar.BFloat16:
 		return kernel.BFloat16
+	case nexar.Float8E4M3:
+		return kernel.Float8E4M3
+	case nexar.Float8E5M2:
+		return kernel.Float8E5M2
 	}
 	panic(fmt.Sprintf("no kernel type for %T", zero))
 }

@@ -90,6 +90,7 @@ func locators() (list []locator) {
 		kernel.Uint8: locate[uint8], kernel.Uint16: locate[uint16], kernel.Uint32: locate[uint32], kernel.Uint64: locate[uint64],
 		kernel.Float32: locate[float32], kernel.Float64: locate[float64],
 		kernel.Float16: locate[nexar.Float16], kernel.BFloat16: locate[nexar.BFloat16],
+		kernel.Float8E4M3: locate[nexar.Float8E4M3], kernel.Float8E5M2: locate[nexar.Float8E5M2],
 	}
 	for _, k := range kinds() {
 		list = append(list, locator{k, on[k.typ]})

@@ -44,7 +44,7 @@ func TestInvalidDeviceArguments(t *testing.T) {
 	for _, m := range []misuse{
 		{"broadcast", d.Broadcast(ctx, 0, whole, 0), nexar.ErrInvalidType, "no device.Type has the number 0"},
 		{"all_reduce", d.AllReduce(ctx, 99, whole, nexar.Sum), nexar.ErrInvalidType, "no device.Type has the number 99"},
-		{"all_gather", d.AllGather(ctx, 15, whole, at(0, 16)), nexar.ErrInvalidType, "no device.Type has the number 15"},
+		{"all_gather", d.AllGather(ctx, 17, whole, at(0, 16)), nexar.ErrInvalidType, "no device.Type has the number 17"},
 		{"send", d.Send(ctx, 255, 1, 0, whole), nexar.ErrInvalidType, "no device.Type has the number 255"},
 		{"recv", recvOn(ctx, d, 0, whole), nexar.ErrInvalidType, "no device.Type has the number 0"},
 		{"scan", d.Scan(ctx, i32, at(0, 6), nexar.Sum), nexar.ErrInvalidLength, "6 bytes are not a multiple of the size of int32"},

@@ -273,6 +273,7 @@ func triesAt() map[kernel.Type]func(ctx context.Context, c *nexar.Comm, tr trial
 		kernel.Int8: tryAt[int8], kernel.Int16: tryAt[int16], kernel.Int32: tryAt[int32], kernel.Int64: tryAt[int64],
 		kernel.Uint8: tryAt[uint8], kernel.Uint16: tryAt[uint16], kernel.Uint32: tryAt[uint32], kernel.Uint64: tryAt[uint64],
 		kernel.Float32: tryAt[float32], kernel.Float64: tryAt[float64], kernel.Float16: tryAt[nexar.Float16], kernel.BFloat16: tryAt[nexar.BFloat16],
+		kernel.Float8E4M3: tryAt[nexar.Float8E4M3], kernel.Float8E5M2: tryAt[nexar.Float8E5M2],
 	}
 }
 

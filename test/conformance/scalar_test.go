@@ -87,6 +87,8 @@ func TestMean(t *testing.T) {
 			mean(t.Context(), c, float32(value), own, want, 1e-6, func(x float32) float64 { return float64(x) }),
 			mean(t.Context(), c, weight(value), own, want, 1e-14, func(x weight) float64 { return float64(x) }),
 			mean(t.Context(), c, nexar.ToFloat16(float32(value)), own, want, 1e-2, func(x nexar.Float16) float64 { return float64(x.Float32()) }),
+			mean(t.Context(), c, nexar.ToFloat8E4M3(float32(value)), own, want, 0.5, func(x nexar.Float8E4M3) float64 { return float64(x.Float32()) }),
+			mean(t.Context(), c, nexar.ToFloat8E5M2(float32(value)), own, want, 1, func(x nexar.Float8E5M2) float64 { return float64(x.Float32()) }),
 			mean(t.Context(), c, nexar.ToBFloat16(float32(value)), own, want, 1e-1, func(x nexar.BFloat16) float64 { return float64(x.Float32()) }),
 		)
 	})

@@ -134,12 +134,12 @@ func (s Set) table(w *bytes.Buffer) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "\nvar reducers%s = [BFloat16 + 1][BitXor + 1]func(dst, a, b []byte){\n", s.Suffix)
+	fmt.Fprintf(w, "\nvar reducers%s = [Float8E5M2 + 1][BitXor + 1]func(dst, a, b []byte){\n", s.Suffix)
 	for _, t := range types {
 		fmt.Fprintf(w, "%s: {\n%s,\n},\n", t, strings.Join(entries[t], ",\n"))
 	}
 	fmt.Fprintf(w, "}\n")
-	fmt.Fprintf(w, "\nvar dividers%s = [BFloat16 + 1]func(dst []byte, n int){\n", s.Suffix)
+	fmt.Fprintf(w, "\nvar dividers%s = [Float8E5M2 + 1]func(dst []byte, n int){\n", s.Suffix)
 	for _, t := range types {
 		for _, d := range s.Divisions {
 			if d.Name == strings.ToLower(t)+"Divide" {
