@@ -14,6 +14,7 @@ VERSIONS ?=
 KILLS_LOG ?=
 KILLS ?= 200
 TRAFFIC ?= 1h
+RELAYS ?= 5
 SURVIVALS ?= 100
 THOUSAND ?= 128
 STARTS ?= 32:3,64:3,128:3,256:10
@@ -66,7 +67,7 @@ STEPS := $(filter-out $(WITHOUT),tidy fmt generate lint vet staticcheck golangci
 # Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-install bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic blame pauses footprint published watch api model trials worlds search survivals cuts cut-worlds neighbor-worlds relay-worlds thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
+.PHONY: help check build manual test unit modules race race-clusters fuzz bench bench-base bench-install bench-peers cover page kubernetes launchers netns rdma rdma-full rdma-ci gpu arm64 attack attack-ci kills kills-sparse traffic relays blame pauses footprint published watch api model trials worlds search survivals cuts cut-worlds neighbor-worlds relay-worlds thousand starts changes losses damage proofs tidy fmt generate lint vet staticcheck golangci workflows vulnerabilities cross static perfetto
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -185,6 +186,9 @@ kills-sparse: ## measure how soon a killed process is detected in a sparse topol
 
 traffic: ## send messages between random ranks of sparse topologies for TRAFFIC=1h, check their connections, and write docs/results/traffic.txt
 	@cd test/cluster && TRAFFIC=$(TRAFFIC) REPORT=$(CURDIR)/docs/results/traffic.txt go test -count=1 -timeout 24h -v -run '^TestSparseSockets$$'
+
+relays: ## measure four streams through one relay, and messages over 1 to 5 links, in RELAYS=5 rounds, and write docs/results/relays.txt
+	@cd test/cluster && RELAYS=$(RELAYS) REPORT=$(CURDIR)/docs/results/relays.txt go test -count=1 -timeout 1h -v -run '^TestRelays$$' | grep -vE '^=== '
 
 blame: ## check which rank errors name after one has ended early, in BLAMES=1000 worlds, and write docs/results/blame.txt
 	@cd test/cluster && BLAMES=$(BLAMES) REPORT=$(CURDIR)/docs/results/blame.txt go test -count=1 -timeout 2h -run '^TestBlame$$'

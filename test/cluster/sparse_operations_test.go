@@ -291,3 +291,59 @@ func traffic(ctx context.Context, s *workerState, o command, r *result) error {
 		}
 	}
 }
+
+// streamed is the length of the messages of a stream.
+const streamed = 1 << 20
+
+// stream sends messages to a peer for a time. The last one begins with 1.
+func stream(ctx context.Context, s *workerState, o command, r *result) error {
+	data, began := make([]byte, streamed), time.Now()
+	for ; data[0] == 0; r.Rounds++ {
+		if time.Since(began) >= o.Duration {
+			data[0] = 1
+		}
+		data[streamed-1] = byte(r.Rounds)
+		if err := nexar.Send(ctx, s.comm(), data, o.Peer, 7); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// absorb receives the messages of stream.
+func absorb(ctx context.Context, s *workerState, o command, r *result) error {
+	for data := make([]byte, streamed); data[0] == 0; r.Rounds++ {
+		if _, err := nexar.Recv(ctx, s.comm(), data, o.Peer, 7); err != nil {
+			return err
+		}
+		if data[streamed-1] != byte(r.Rounds) {
+			return fmt.Errorf("message %d of rank %d ends with %d", r.Rounds, o.Peer, data[streamed-1])
+		}
+	}
+	return nil
+}
+
+// timeMessages times messages of rank 0 to another one, each with an answer. That rank makes the same call.
+func timeMessages(ctx context.Context, s *workerState, o command, r *result) error {
+	data, answer := make([]byte, o.N), make([]byte, 8)
+	for ; r.Rounds < o.Rounds; r.Rounds++ {
+		if s.comm().Rank() > 0 {
+			if _, err := nexar.Recv(ctx, s.comm(), data, o.Peer, 8); err != nil {
+				return err
+			}
+			if err := nexar.Send(ctx, s.comm(), answer, o.Peer, 9); err != nil {
+				return err
+			}
+			continue
+		}
+		began := time.Now()
+		if err := nexar.Send(ctx, s.comm(), data, o.Peer, 8); err != nil {
+			return err
+		}
+		if _, err := nexar.Recv(ctx, s.comm(), answer, o.Peer, 9); err != nil {
+			return err
+		}
+		r.Times = append(r.Times, time.Since(began))
+	}
+	return nil
+}

@@ -121,7 +121,7 @@ func handlers() map[string]handler {
 		"form-in-process": formInProcess, "change": change, "change-and-rejoin": changeAndRejoin, "progress": progress, "changing-peers": changingPeers, "leave": leave, "stop": stop,
 		"check-more": checkMore, "work-in-part": workInPart, "traffic": traffic, "tamper": tamper,
 		"join-many": joinMany, "loop-many": loopMany, "recover-many": recoverMany, "heap-of-nodes": reportHeap,
-		"time-reduces": timeReduces,
+		"time-reduces": timeReduces, "stream": stream, "absorb": absorb, "time-messages": timeMessages,
 	}
 }
 
