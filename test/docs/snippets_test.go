@@ -35,6 +35,7 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/consensus/raft"
+	"github.com/nexar-go/nexar/ddp"
 	"github.com/nexar-go/nexar/metrics/page"
 	"github.com/nexar-go/nexar/nexartest"
 	"github.com/nexar-go/nexar/otel"
@@ -57,6 +58,7 @@ var (
 	_ nexar.Op
 	_ compress.Compressor
 	_ = raft.Open
+	_ ddp.Config
 	_ = page.New
 	_ = otel.New
 	_ = nexartest.Run

@@ -1,0 +1,156 @@
+package ddp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nexar-go/nexar"
+)
+
+// A Job is a training that [Run] carries out.
+type Job[T nexar.Float] struct {
+	Params []Param[T]
+	// State is what else a step changes, such as the moments of an optimizer: values that [nexar.BroadcastValues] takes, with the same types and lengths on
+	// all ranks. A node that joins gets them.
+	State   []any
+	Sampler *Sampler
+	Config  Config // without Root
+	// Gradients sets the gradients of the parameters to the mean over the samples of a batch, which may be empty, and calls [Model.Ready] for each.
+	Gradients func(ctx context.Context, m *Model[T], batch []int) error
+	// Update updates the parameters and the State by the gradients. It must do the same on all ranks, and make no call of package nexar. After an error of it
+	// Run ends.
+	Update func(r Result) error
+	// Until reports whether the training has ended, given the number of complete steps and the position of the next batch. It must return the same on all ranks.
+	Until func(steps int64, next Position) bool
+	// World, if not nil, is called before the first step in each world.
+	World func(c *nexar.Comm, steps int64)
+	// Log gets a line for each change of the world. It may be nil.
+	Log *slog.Logger
+}
+
+// Run trains on all nodes of a world. If nodes die, the others repeat the step in which that happened, with the same samples, and go on. Nodes that join
+// get the parameters, the State and the position of the Sampler, and take part from the next step on. A node that has called [nexar.Node.Leave] leaves
+// after its step, and Run returns nil.
+//
+// Nodes of which some have completed a step and others have not, since one died at its end, go on after that step: the others get the state of one that has.
+// So each step is made once, by the updates of every surviving rank.
+//
+// Run returns errors of Gradients and Update, and those of [nexar.Node.Epochs], but not failures of other nodes.
+func Run[T nexar.Float](ctx context.Context, node *nexar.Node, job *Job[T]) error {
+	if job.Log == nil {
+		job.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &run[T]{Job: job, node: node}
+	for c, err := range node.Epochs(ctx) {
+		if err != nil {
+			return err
+		}
+		done, err := r.train(ctx, c)
+		if err != nil && (r.own || c.Err() == nil && !errors.Is(err, nexar.ErrPeerFailed)) {
+			return err
+		}
+		if done {
+			return nil
+		}
+		if err != nil {
+			job.Log.Warn("training goes on without failed nodes", "steps", r.steps, "error", err)
+		}
+	}
+	return nil
+}
+
+// A run is a Job under way.
+type run[T nexar.Float] struct {
+	*Job[T]
+	node     *nexar.Node
+	steps    int64 // complete steps
+	isSynced bool  // this rank has the state after these steps
+	own      bool  // the error is one of this rank
+}
+
+// train trains in one world. done says that the training has ended.
+func (r *run[T]) train(ctx context.Context, c *nexar.Comm) (done bool, err error) {
+	if err := r.sync(ctx, c); err != nil {
+		return false, err
+	}
+	cfg := r.Config
+	cfg.Root = 0 // A world may have one rank.
+	m, err := newModel(ctx, c, r.Params, cfg)
+	if err != nil {
+		return false, err
+	}
+	defer m.Close()
+	if r.World != nil {
+		r.World(c, r.steps)
+	}
+	for !r.Until(r.steps, r.Sampler.Position()) {
+		if err := r.step(ctx, m); err != nil {
+			return false, err
+		}
+		if changed, err := r.node.Reconfigure(ctx); changed || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// step makes one step.
+func (r *run[T]) step(ctx context.Context, m *Model[T]) error {
+	batch := r.Sampler.Batch(m.comm.Rank(), m.comm.Size())
+	if _, err := m.Begin(ctx, len(batch)); err != nil {
+		return err
+	}
+	if err := r.Gradients(ctx, m, batch); err != nil {
+		r.own = m.comm.Err() == nil
+		return err
+	}
+	result, err := m.Finish(ctx)
+	if err != nil {
+		r.own = m.comm.Err() == nil
+		return err
+	}
+	if err := r.Update(result); err != nil {
+		r.own = true
+		return err
+	}
+	r.Sampler.Advance()
+	r.steps++
+	return nil
+}
+
+// sync gives all ranks the state of the first one with the most complete steps.
+func (r *run[T]) sync(ctx context.Context, c *nexar.Comm) error {
+	own := int64(0) // no state
+	if r.isSynced {
+		own = r.steps + 1
+	}
+	all, err := nexar.AllGatherOne(ctx, c, own)
+	if err != nil {
+		return err
+	}
+	root, alike := 0, true
+	for rank, n := range all {
+		if n > all[root] {
+			root = rank
+		}
+		alike = alike && n == all[0]
+	}
+	if alike && own > 0 {
+		return nil
+	}
+	at := r.Sampler.Position()
+	steps := r.steps
+	values := []any{&steps, &at}
+	for _, p := range r.Params {
+		values = append(values, p.Data)
+	}
+	if err := nexar.BroadcastValues(ctx, c, root, append(values, r.State...)...); err != nil {
+		return fmt.Errorf("state of rank %d after %d steps: %w", root, max(0, all[root]-1), err)
+	}
+	r.Sampler.Seek(at)
+	r.steps, r.isSynced = steps, true
+	r.Log.Info("state of another rank", "rank", root, "steps", steps)
+	return nil
+}
