@@ -52,6 +52,7 @@ const (
 	Exact Format = iota // that of the parameters, without rounding
 	F16                 // 2 bytes an element; relative error of an element at most 2⁻¹¹ of the largest in its block, each time
 	BF16                // 2 bytes an element; relative error at most 2⁻⁸, each time
+	FP8                 // 1 byte an element, [nexar.Float8E4M3]; relative error at most 2⁻⁴, and at most 2⁻¹⁸ of the largest in its block where that is more, each time
 	Int8                // 1 byte an element; error at most 1/254 of the largest magnitude in its block, each time
 )
 
@@ -67,7 +68,7 @@ func (cfg Config) complete(size int) (Config, error) {
 	case cfg.BucketBytes < 0:
 		return cfg, fmt.Errorf("%w: BucketBytes is %d, must not be negative", ErrConfig, cfg.BucketBytes)
 	case cfg.Format > Int8:
-		return cfg, fmt.Errorf("%w: Format is %d, want Exact, F16, BF16 or Int8", ErrConfig, cfg.Format)
+		return cfg, fmt.Errorf("%w: Format is %d, want Exact, F16, BF16, FP8 or Int8", ErrConfig, cfg.Format)
 	case cfg.NonFinite > Pass:
 		return cfg, fmt.Errorf("%w: NonFinite is %d, want Fail, Skip or Pass", ErrConfig, cfg.NonFinite)
 	case cfg.Format != Exact && cfg.Compressor != nil:

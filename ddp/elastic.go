@@ -10,7 +10,7 @@ import (
 )
 
 // A Job is a training that [Run] carries out.
-type Job[T nexar.Float] struct {
+type Job[T Float] struct {
 	Params []Param[T]
 	// State is what else a step changes, such as the moments of an optimizer: values that [nexar.BroadcastValues] takes, with the same types and lengths on
 	// all ranks. A node that joins gets them.
@@ -38,7 +38,7 @@ type Job[T nexar.Float] struct {
 // So each step is made once, by the updates of every surviving rank.
 //
 // Run returns errors of Gradients and Update, and those of [nexar.Node.Epochs], but not failures of other nodes.
-func Run[T nexar.Float](ctx context.Context, node *nexar.Node, job *Job[T]) error {
+func Run[T Float](ctx context.Context, node *nexar.Node, job *Job[T]) error {
 	if job.Log == nil {
 		job.Log = slog.New(slog.DiscardHandler)
 	}
@@ -62,7 +62,7 @@ func Run[T nexar.Float](ctx context.Context, node *nexar.Node, job *Job[T]) erro
 }
 
 // A run is a Job under way.
-type run[T nexar.Float] struct {
+type run[T Float] struct {
 	*Job[T]
 	node     *nexar.Node
 	steps    int64 // complete steps

@@ -11,13 +11,13 @@ import (
 func as[U, T any](s []T) []U { return unsafe.Slice((*U)(unsafe.Pointer(unsafe.SliceData(s))), len(s)) }
 
 // isBFloat16 reports whether T is BFloat16, given that it has 16 bits.
-func isBFloat16[T nexar.Float]() bool {
+func isBFloat16[T Float]() bool {
 	_, is := any(*new(T)).(nexar.BFloat16)
 	return is
 }
 
 // scale multiplies all elements by w, rounded once.
-func scale[T nexar.Float](v []T, w float64) {
+func scale[T Float](v []T, w float64) {
 	switch unsafe.Sizeof(*new(T)) {
 	case 8:
 		for i, x := range as[float64](v) {
@@ -44,7 +44,7 @@ func scale[T nexar.Float](v []T, w float64) {
 const chunk = 1024
 
 // widen sets dst[i] = src[i]·w. dst may be longer.
-func widen[T nexar.Float](dst []float32, src []T, w float64) {
+func widen[T Float](dst []float32, src []T, w float64) {
 	switch {
 	case unsafe.Sizeof(*new(T)) == 8:
 		for i, x := range as[float64](src) {
@@ -66,7 +66,7 @@ func widen[T nexar.Float](dst []float32, src []T, w float64) {
 }
 
 // narrow sets dst[i] = src[i]. src may be longer.
-func narrow[T nexar.Float](dst []T, src []float32) {
+func narrow[T Float](dst []T, src []float32) {
 	switch {
 	case unsafe.Sizeof(*new(T)) == 8:
 		for i := range dst {
@@ -86,7 +86,7 @@ func narrow[T nexar.Float](dst []T, src []float32) {
 }
 
 // isFinite reports whether no element is infinite or NaN: no exponent has all bits set.
-func isFinite[T nexar.Float](v []T) bool {
+func isFinite[T Float](v []T) bool {
 	switch {
 	case unsafe.Sizeof(*new(T)) == 8:
 		return !hasExponent(as[uint64](v), 0x7FF<<52)
@@ -121,7 +121,7 @@ func hasExponent[U uint16 | uint32 | uint64](v []U, mask U) bool {
 }
 
 // sumOfSquares returns the sum of the squares of all elements, in float64 and in a fixed order.
-func sumOfSquares[T nexar.Float](v []T) float64 {
+func sumOfSquares[T Float](v []T) float64 {
 	var wide [chunk]float32
 	var sums [4]float64 // several additions at a time
 	for ; len(v) > 0; v = v[min(len(v), chunk):] {

@@ -10,7 +10,7 @@ import (
 )
 
 // A Model is the parameters of a program on one rank. Its methods are for one goroutine, except for [Model.Ready].
-type Model[T nexar.Float] struct {
+type Model[T Float] struct {
 	comm     *nexar.Comm
 	cfg      Config
 	params   []Param[T]
@@ -24,7 +24,7 @@ type Model[T nexar.Float] struct {
 }
 
 // A step is a step in progress. Model.mu guards its fields.
-type step[T nexar.Float] struct {
+type step[T Float] struct {
 	counts  []int64 // the samples of each rank
 	total   int
 	isReady []bool // by parameter
@@ -44,7 +44,7 @@ type step[T nexar.Float] struct {
 // same order, and get the Data of [Config.Root]. If the configurations or parameters differ, all ranks get a [DifferenceError].
 //
 // The Model has a communicator of its own, so that the program may make collectives on c during a step.
-func New[T nexar.Float](ctx context.Context, c *nexar.Comm, params []Param[T], cfg Config) (*Model[T], error) {
+func New[T Float](ctx context.Context, c *nexar.Comm, params []Param[T], cfg Config) (*Model[T], error) {
 	m, err := newModel(ctx, c, params, cfg)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func New[T nexar.Float](ctx context.Context, c *nexar.Comm, params []Param[T], c
 }
 
 // newModel is New without the broadcast.
-func newModel[T nexar.Float](ctx context.Context, c *nexar.Comm, params []Param[T], cfg Config) (*Model[T], error) {
+func newModel[T Float](ctx context.Context, c *nexar.Comm, params []Param[T], cfg Config) (*Model[T], error) {
 	full, invalid := cfg.complete(c.Size())
 	if invalid == nil {
 		invalid = checkParams(params)

@@ -18,7 +18,7 @@ import (
 func lengths() []int { return []int{3, 700, 0, 1, 2500, 64} }
 
 // params returns parameters whose values depend on the rank.
-func params[T nexar.Float](rank int, of func(float64) T) (list []ddp.Param[T]) {
+func params[T ddp.Float](rank int, of func(float64) T) (list []ddp.Param[T]) {
 	for i, n := range lengths() {
 		p := ddp.Param[T]{Name: fmt.Sprint("p", i), Data: make([]T, n), Grad: make([]T, n)}
 		for k := range p.Data {
@@ -74,7 +74,7 @@ func TestMean(t *testing.T) {
 	})
 }
 
-func testMean[T nexar.Float](t *testing.T, of func(float64) T, back func(T) float64, tolerance float64) {
+func testMean[T ddp.Float](t *testing.T, of func(float64) T, back func(T) float64, tolerance float64) {
 	const steps = 3
 	for name, samples := range map[string][]int{"even": {2, 2, 2}, "uneven": {5, 0, 1}, "one rank": {3}} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func sum(list []int) (s int) {
 }
 
 // wantSame fails unless all ranks have the same bits.
-func wantSame[T nexar.Float](t *testing.T, c *nexar.Comm, v []T) {
+func wantSame[T ddp.Float](t *testing.T, c *nexar.Comm, v []T) {
 	t.Helper()
 	all := make([]T, len(v)*c.Size())
 	must(t, nexar.AllGather(t.Context(), c, all, v))
@@ -147,7 +147,7 @@ func TestFormats(t *testing.T) {
 	for _, f := range []struct {
 		format ddp.Format
 		error  float64 // of the largest magnitude in a block, for each of two roundings
-	}{{ddp.F16, 1.0 / (1 << 11)}, {ddp.BF16, 1.0 / (1 << 8)}, {ddp.Int8, 1.0 / 254}} {
+	}{{ddp.F16, 1.0 / (1 << 11)}, {ddp.BF16, 1.0 / (1 << 8)}, {ddp.FP8, 1.0 / (1 << 4)}, {ddp.Int8, 1.0 / 254}} {
 		t.Run(fmt.Sprint(f.format), func(t *testing.T) {
 			run(t, len(samples), func(t *testing.T, c *nexar.Comm) {
 				ps := params(c.Rank(), float32Of)
@@ -280,7 +280,7 @@ func TestEndOfData(t *testing.T) {
 // TestNonFinite: the policies, and the names in the error.
 func TestNonFinite(t *testing.T) {
 	for _, policy := range []ddp.Policy{ddp.Fail, ddp.Skip, ddp.Pass} {
-		for _, format := range []ddp.Format{ddp.Exact, ddp.F16, ddp.BF16, ddp.Int8} {
+		for _, format := range []ddp.Format{ddp.Exact, ddp.F16, ddp.BF16, ddp.FP8, ddp.Int8} {
 			t.Run(fmt.Sprint(policy, format), func(t *testing.T) {
 				run(t, 3, func(t *testing.T, c *nexar.Comm) {
 					ps := params(c.Rank(), float32Of)

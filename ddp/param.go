@@ -13,8 +13,13 @@ import (
 	"github.com/nexar-go/nexar"
 )
 
+// Float contains the types of parameters. Parameters of a type of 16 bits of another package become one of these by [nexar.View].
+type Float interface {
+	~float32 | ~float64 | nexar.Float16 | nexar.BFloat16
+}
+
 // A Param is a parameter of a model: a tensor, as a flat vector.
-type Param[T nexar.Float] struct {
+type Param[T Float] struct {
 	Name string
 	Data []T // the values
 	Grad []T // the gradient, of the same length; the program sets it
@@ -74,7 +79,7 @@ func (e *DifferenceError) usual() (text string, others []int) {
 }
 
 // checkParams returns an error for parameters that no rank may have.
-func checkParams[T nexar.Float](params []Param[T]) error {
+func checkParams[T Float](params []Param[T]) error {
 	if len(params) == 0 {
 		return fmt.Errorf("%w: none, want at least one", ErrParams)
 	}

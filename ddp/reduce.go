@@ -9,7 +9,7 @@ import (
 )
 
 // A reducer replaces the gradients of a bucket by their mean over all samples. The worker of a step calls it, for one bucket after another.
-type reducer[T nexar.Float] interface {
+type reducer[T Float] interface {
 	// planned is called when buckets consist of other parameters than before.
 	planned(buckets [][]int)
 	// reduce reduces a bucket, or starts to and appends to s.handles. weight is the share of this rank in the samples, and the same on all ranks if isEven.
@@ -17,7 +17,7 @@ type reducer[T nexar.Float] interface {
 }
 
 // A bucket has gradients that are reduced together.
-type bucket[T nexar.Float] struct {
+type bucket[T Float] struct {
 	number int
 	params []int
 	grads  [][]T // of params
@@ -63,7 +63,7 @@ func (m *Model[T]) reduce(ctx context.Context, s *step[T]) {
 }
 
 // exact reduces gradients in their own format.
-type exact[T nexar.Float] struct{ comm *nexar.Comm }
+type exact[T Float] struct{ comm *nexar.Comm }
 
 func (exact[T]) planned([][]int) {}
 
@@ -80,7 +80,7 @@ func (r exact[T]) reduce(ctx context.Context, s *step[T], b bucket[T], weight fl
 }
 
 // compressed reduces gradients by the compressors of the program.
-type compressed[T nexar.Float] struct {
+type compressed[T Float] struct {
 	comm        *nexar.Comm
 	compressors []compress.Compressor // by parameter
 }

@@ -13,7 +13,7 @@ const blockLen = 256
 
 // rounded reduces gradients in a shorter format: by an all-to-all, after which each rank has all vectors of its part and adds them, and an
 // all-gather of the sums.
-type rounded[T nexar.Float] struct {
+type rounded[T Float] struct {
 	comm    *nexar.Comm
 	format  Format
 	buckets []roundedBucket
@@ -137,15 +137,22 @@ func (f Format) encodeBlock(dst []byte, x []float32) {
 	}
 	for i, v := range x {
 		scaled := float64(v) * inverse
-		if f == F16 {
+		switch f {
+		case F16:
 			binary.LittleEndian.PutUint16(dst[2*i:], uint16(nexar.ToFloat16(float32(scaled))))
-		} else {
+		case FP8:
+			dst[i] = byte(nexar.ToFloat8E4M3(float32(scaled)))
+		default:
 			dst[i] = byte(int8(math.RoundToEven(max(-int8Max, min(int8Max, scaled)))))
 		}
 	}
 }
 
-const int8Max = 127
+// The largest numbers of formats of 8 bits.
+const (
+	int8Max = 127
+	fp8Max  = 448
+)
 
 // unit returns the number that 1 stands for in the encoding of a block; NaN if an element is infinite or NaN.
 func (f Format) unit(x []float32) float32 {
@@ -156,8 +163,11 @@ func (f Format) unit(x []float32) float32 {
 	if most-most != 0 {
 		return float32(math.NaN())
 	}
-	if f == Int8 {
+	switch f {
+	case Int8:
 		return float32(float64(most) / int8Max)
+	case FP8:
+		return float32(float64(most) / fp8Max)
 	}
 	return most
 }
@@ -179,9 +189,12 @@ func (f Format) decodeBlock(dst []float32, src []byte) {
 	unit := math.Float32frombits(binary.LittleEndian.Uint32(src))
 	src = src[4:]
 	for i := range dst {
-		if f == F16 {
+		switch f {
+		case F16:
 			dst[i] = nexar.Float16(binary.LittleEndian.Uint16(src[2*i:])).Float32() * unit
-		} else {
+		case FP8:
+			dst[i] = nexar.Float8E4M3(src[i]).Float32() * unit
+		default:
 			dst[i] = float32(int8(src[i])) * unit
 		}
 	}
