@@ -252,7 +252,7 @@ func TestWorld(t *testing.T) {
 			streams[i], err = devices[i].NewStream()
 			must(t, err)
 		}
-		for _, typ := range []device.Type{device.Float32, device.Float16, device.BFloat16, device.Float64, device.Complex64, device.Int8, device.Uint64} {
+		for _, typ := range []device.Type{device.Float32, device.Float16, device.BFloat16, device.Float8E4M3, device.Float8E5M2, device.Float64, device.Complex64, device.Int8, device.Uint64} {
 			rng := rand.New(rand.NewPCG(uint64(typ), 3))
 			in := make([][]byte, n)
 			for i := range in {

@@ -133,7 +133,7 @@ func (s *stream) copyRows(dst, src device.Region) error {
 
 // Divide queues the division of the elements of a region by n, which completes an average of n vectors: the
 // result has the bits of an average of package nexar. Integers are truncated toward zero. The stream must
-// be of a GPU. N is positive, and at most 4096 for floats of 16 bits, and 2^24 for other types.
+// be of a GPU. N is positive, and at most 4096 for floats of 16 and 8 bits, and 2^24 for other types.
 func Divide(s device.Stream, r device.Region, t device.Type, n int) error {
 	own, ok := s.(*stream)
 	if !ok {
@@ -141,7 +141,7 @@ func Divide(s device.Stream, r device.Region, t device.Type, n int) error {
 	}
 	limit := 1 << 24
 	switch t {
-	case device.Float16, device.BFloat16:
+	case device.Float16, device.BFloat16, device.Float8E4M3, device.Float8E5M2:
 		limit = ptx.HalfDivisorMax
 	case device.Complex64:
 		t = device.Float32

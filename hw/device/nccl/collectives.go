@@ -163,7 +163,7 @@ func (g *Group) reduces(t device.Type, op nexar.Op) (as device.Type, by device.O
 	by = device.Op(op)
 	if op == nexar.Avg {
 		by = device.Sum
-		if (t == device.Float16 || t == device.BFloat16) && g.comm.Size() > 4096 {
+		if t.Float() && t.Size() < 4 && g.comm.Size() > 4096 {
 			return 0, 0, false // cuda.Divide does not
 		}
 	}

@@ -211,7 +211,8 @@ func (l *library) asyncError(comm uintptr) (busy bool, err error) {
 	return false, l.errorOf("an operation", *state, comm)
 }
 
-// types maps types of elements to ncclDataType_t.
+// types maps types of elements to ncclDataType_t. NCCL 2.24 and later also reduce 8-bit floats, on GPUs since sm_90: they are not
+// here, and are reduced as those of other types that NCCL lacks.
 var types = map[device.Type]uintptr{
 	device.Int8: 0, device.Uint8: 1, device.Int32: 2, device.Uint32: 3, device.Int64: 4, device.Uint64: 5,
 	device.Float16: 6, device.Float32: 7, device.Float64: 8, device.BFloat16: 9,

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/nexar-go/nexar/device"
@@ -37,7 +38,7 @@ func CopyEntry(bytes int) string { return fmt.Sprintf("copy_%d", bytes) }
 // VectorBytes is the length of the groups of elements of vector kernels.
 const VectorBytes = 16
 
-// HalfDivisorMax is the largest divisor for 16-bit floats. Up to it, rounding a quotient to float32 first
+// HalfDivisorMax is the largest divisor for 16-bit and 8-bit floats. Up to it, rounding a quotient to float32 first
 // does not change the result.
 const HalfDivisorMax = 1 << 12
 
@@ -271,7 +272,11 @@ func (b *builder) floats(x, y string) [2]string {
 // shorter element are its sign, or 0, and undefined in the result.
 func (b *builder) element(t device.Type, op device.Op, x, y string) string {
 	if t.Float() {
-		return b.encode(t, b.float(floatOf(t), op, b.decode(t, x), b.decode(t, y)))
+		v := b.float(floatOf(t), op, b.decode(t, x), b.decode(t, y))
+		if t == device.Float8E5M2 && (op == device.Min || op == device.Max) {
+			return b.encode8(t, v, 65536) // an infinity stays one
+		}
+		return b.encode(t, v)
 	}
 	bits := "32"
 	if t.Size() == 8 {
@@ -293,7 +298,7 @@ func floatOf(t device.Type) string {
 	return "f32"
 }
 
-// decode returns the value of the bits of a float. All values of 16-bit floats are float32.
+// decode returns the value of the bits of a float. All values of 16-bit and 8-bit floats are float32.
 func (b *builder) decode(t device.Type, x string) string {
 	switch t {
 	case device.Float64:
@@ -302,6 +307,14 @@ func (b *builder) decode(t device.Type, x string) string {
 		return b.to("f32", "cvt.f32.f16", "%s", b.to("b16", "cvt.u16.u32", "%s", x))
 	case device.BFloat16:
 		return b.to("f32", "mov.b32", "%s", b.to("b32", "shl.b32", "%s, 16", x))
+	case device.Float8E5M2: // the upper half of a float16
+		return b.decode(device.Float16, b.to("b32", "shl.b32", "%s, 8", x))
+	case device.Float8E4M3: // a float16 with another bias, except for NaN
+		nan := b.to("pred", "setp.ge.u32", "%s, 0x7f", b.to("b32", "and.b32", "%s, 0x7f", x))
+		sign := b.to("b32", "and.b32", "%s, 0x8000", b.to("b32", "shl.b32", "%s, 8", x))
+		h := b.to("b32", "and.b32", "%s, 0x3f80", b.to("b32", "shl.b32", "%s, 7", x))
+		v := b.decode(device.Float16, b.to("b32", "or.b32", "%s, %s", sign, h))
+		return b.canonical("f32", b.to("f32", "mul.rn.f32", "%s, 0f43800000", v), nan)
 	}
 	return b.to("f32", "mov.b32", "%s", x)
 }
@@ -324,8 +337,32 @@ func (b *builder) encode(t device.Type, v string) string {
 		r = b.to("b32", "add.u32", "%s, %s", b.to("b32", "add.u32", "%s, 0x7fff", r), odd)
 		r = b.to("b32", "shr.u32", "%s, 16", r)
 		return b.to("b32", "selp.b32", "0x7fc0, %s, %s", r, nan)
+	case device.Float8E4M3:
+		return b.encode8(t, v, 448)
+	case device.Float8E5M2:
+		return b.encode8(t, v, 57344)
 	}
 	return b.to("b32", "mov.b32", "%s", v)
+}
+
+// encode8 is encode for 8-bit floats, with a largest result. A normal number is rounded as a bfloat16, and a subnormal one by
+// the addition of a number with its unit. GPUs since sm_89 have instructions for that, older ones do not.
+func (b *builder) encode8(t device.Type, v string, largest float32) string {
+	fraction, bias := 3, 7
+	if t == device.Float8E5M2 {
+		fraction, bias = 2, 15
+	}
+	cut, unit := 23-fraction, uint32(151-bias-fraction)<<23
+	nan, bits := b.to("pred", "setp.nan.f32", "%s, %s", v, v), b.to("b32", "mov.b32", "%s", v)
+	x := b.to("b32", "min.u32", "%s, 0x%x", b.to("b32", "and.b32", "%s, 0x7fffffff", bits), math.Float32bits(largest))
+	add := func(y string, n uint32) string { return b.to("b32", "add.u32", "%s, 0x%x", y, n) }
+	r := b.to("b32", "add.u32", "%s, %s", add(x, 1<<(cut-1)-1), b.to("b32", "bfe.u32", "%s, %d, 1", x, cut))
+	r = add(b.to("b32", "shr.u32", "%s, %d", r, cut), -uint32(127-bias)<<fraction)
+	small := b.to("f32", "add.rn.f32", "%s, 0f%08x", b.to("f32", "mov.b32", "%s", x), unit)
+	low := add(b.to("b32", "mov.b32", "%s", small), -unit)
+	r = b.to("b32", "selp.b32", "%s, %s, %s", r, low, b.to("pred", "setp.ge.u32", "%s, 0x%x", x, uint32(128-bias)<<23))
+	sign := b.to("b32", "and.b32", "%s, 0x80", b.to("b32", "shr.u32", "%s, 24", bits))
+	return b.to("b32", "selp.b32", "0x7f, %s, %s", b.to("b32", "or.b32", "%s, %s", r, sign), nan)
 }
 
 // float returns x op y for values. A NaN is canonical. Without .ftz subnormals are kept, and .rn keeps

@@ -87,6 +87,7 @@ var operations = map[string]function{
 		return mask32(v[1]&^(field<<v[2]) | v[0]&field<<v[2])
 	}},
 
+	"setp.ge.u32":  {2, func(v [4]uint64) uint64 { return flag(mask32(v[0]) >= mask32(v[1])) }},
 	"setp.ge.u64":  {2, func(v [4]uint64) uint64 { return flag(v[0] >= v[1]) }},
 	"setp.nan.f32": {2, func(v [4]uint64) uint64 { return flag(f32(v[0]) != f32(v[0]) || f32(v[1]) != f32(v[1])) }},
 	"setp.nan.f64": {2, func(v [4]uint64) uint64 { return flag(f64(v[0]) != f64(v[0]) || f64(v[1]) != f64(v[1])) }},

@@ -20,7 +20,7 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	for t := device.Int8; t <= device.Complex128; t++ {
+	for t := device.Int8; t <= device.Float8E5M2; t++ {
 		write(t.String(), ptx.Module(t))
 	}
 	write("copy", ptx.CopyModule())

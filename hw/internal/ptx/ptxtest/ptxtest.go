@@ -13,7 +13,7 @@ import (
 
 // Types returns all types of elements.
 func Types() (list []device.Type) {
-	for t := device.Int8; t <= device.Complex128; t++ {
+	for t := device.Int8; t <= device.Float8E5M2; t++ {
 		list = append(list, t)
 	}
 	return list
@@ -41,6 +41,10 @@ func patterns(t device.Type) []uint64 {
 		return float(5, 10)
 	case device.BFloat16:
 		return float(8, 7)
+	case device.Float8E4M3:
+		return float(4, 3)
+	case device.Float8E5M2:
+		return float(5, 2)
 	}
 	top := uint64(1) << (8*t.Size() - 1)
 	return []uint64{0, 1, 2, 3, 7, math.MaxUint64, math.MaxUint64 - 1, math.MaxUint64 - 6, top, top - 1, top + 1, 0x55}
