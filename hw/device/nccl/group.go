@@ -23,7 +23,7 @@
 // than one, and at least one host with GPUs; and nexar.Config.Deterministic must not be set
 // ([nexar.Comm.Deterministic]), since NCCL has no fixed order of operands. Otherwise the Group works like
 // [nexar.DeviceComm]. If a host uses NCCL, so do types and operations that NCCL lacks or defines in another
-// way: integers of 16 bits, complex numbers other than sums, bit operations, and Min and Max of floats, since
+// way: integers of 16 bits, floats of 8 bits, complex numbers other than sums, bit operations, and Min and Max of floats, since
 // NCCL may drop a NaN.
 //
 // # Failure
