@@ -24,8 +24,13 @@ type Job[T Float] struct {
 	Update func(r Result) error
 	// Until reports whether the training has ended, given the number of complete steps and the position of the next batch. It must return the same on all ranks.
 	Until func(steps int64, next Position) bool
-	// World, if not nil, is called before the first step in each world.
-	World func(c *nexar.Comm, steps int64)
+	// Start, if not nil, is called on all ranks before the first step of all, as they call a collective: it may read a checkpoint into Params, State and Sampler. It
+	// returns the number of complete steps. Nodes that join later do not call it.
+	Start func(ctx context.Context, c *nexar.Comm) (steps int64, err error)
+	// World, if not nil, is called before the first step in each world, as ranks call a collective.
+	World func(ctx context.Context, c *nexar.Comm, steps int64) error
+	// Complete, if not nil, is called after each step, as ranks call a collective: it may begin to write a checkpoint.
+	Complete func(ctx context.Context, c *nexar.Comm, steps int64) error
 	// Log gets a line for each change of the world. It may be nil.
 	Log *slog.Logger
 }
@@ -82,11 +87,14 @@ func (r *run[T]) train(ctx context.Context, c *nexar.Comm) (done bool, err error
 		return false, err
 	}
 	defer m.Close()
-	if r.World != nil {
-		r.World(c, r.steps)
+	if err := r.call(ctx, c, r.World); err != nil {
+		return false, err
 	}
 	for !r.Until(r.steps, r.Sampler.Position()) {
 		if err := r.step(ctx, m); err != nil {
+			return false, err
+		}
+		if err := r.call(ctx, c, r.Complete); err != nil {
 			return false, err
 		}
 		if changed, err := r.node.Reconfigure(ctx); changed || err != nil {
@@ -94,6 +102,16 @@ func (r *run[T]) train(ctx context.Context, c *nexar.Comm) (done bool, err error
 		}
 	}
 	return true, nil
+}
+
+// call calls a function of the program that may make collectives.
+func (r *run[T]) call(ctx context.Context, c *nexar.Comm, f func(context.Context, *nexar.Comm, int64) error) error {
+	if f == nil {
+		return nil
+	}
+	err := f(ctx, c, r.steps)
+	r.own = err != nil && c.Err() == nil
+	return err
 }
 
 // step makes one step.
@@ -139,6 +157,14 @@ func (r *run[T]) sync(ctx context.Context, c *nexar.Comm) error {
 	}
 	if alike && own > 0 {
 		return nil
+	}
+	if all[root] == 0 && r.Start != nil {
+		steps, err := r.Start(ctx, c)
+		if err != nil {
+			r.own = c.Err() == nil
+			return err
+		}
+		r.steps = steps
 	}
 	at := r.Sampler.Position()
 	steps := r.steps

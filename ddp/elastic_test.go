@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/checkpoint"
 	"github.com/nexar-go/nexar/ddp"
 	"github.com/nexar-go/nexar/nexartest"
 )
@@ -56,7 +57,10 @@ func (tr *trainee) job(t *testing.T, pause time.Duration) *ddp.Job[float64] {
 			tr.steps = steps
 			return next.Epoch == elasticEpochs
 		},
-		World: func(_ *nexar.Comm, steps int64) { tr.joined = append(tr.joined, steps) },
+		World: func(_ context.Context, _ *nexar.Comm, steps int64) error {
+			tr.joined = append(tr.joined, steps)
+			return nil
+		},
 	}
 }
 
@@ -167,6 +171,66 @@ func TestRunEnds(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// TestCheckpoint: a job ends in the middle, and another one with another number of ranks, of which one joins later, goes on from the checkpoint.
+func TestCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	for number, ranks := range []int{4, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w := nexartest.New(t, ranks)
+			w.Start(func(ctx context.Context, node *nexar.Node) error {
+				tr := new(trainee)
+				job := tr.job(t, time.Second)
+				var saver *checkpoint.Saver
+				var at ddp.Position
+				items := []checkpoint.Item{checkpoint.Replicated("used", tr.used), checkpoint.Replicated("updates", tr.updates), checkpoint.Value("at", &at)}
+				open := func(ctx context.Context, c *nexar.Comm) (err error) {
+					if saver != nil {
+						saver.Close() // of the world before: what it was writing may have failed
+					}
+					saver, err = checkpoint.New(ctx, c, dir, checkpoint.Config{})
+					return err
+				}
+				job.Start = func(ctx context.Context, c *nexar.Comm) (int64, error) {
+					if err := open(ctx, c); err != nil {
+						return 0, err
+					}
+					step, err := saver.Load(ctx, items...)
+					if err == nil && step >= 0 {
+						job.Sampler.Seek(at)
+					}
+					return max(step, 0), err
+				}
+				world := job.World
+				job.World = func(ctx context.Context, c *nexar.Comm, steps int64) error {
+					return errors.Join(world(ctx, c, steps), open(ctx, c))
+				}
+				job.Complete = func(ctx context.Context, _ *nexar.Comm, steps int64) error {
+					if at = job.Sampler.Position(); steps%5 == 0 {
+						return saver.Start(ctx, steps, items...)
+					}
+					return nil
+				}
+				if until := job.Until; number == 0 {
+					job.Until = func(steps int64, next ddp.Position) bool { return until(steps, next) || steps == 17 }
+				}
+				err := ddp.Run(ctx, node, job)
+				if err == nil && number == 1 {
+					tr.want(t, fmt.Sprintf("the node that began with steps %v", tr.joined))
+					if tr.joined[0] < 15 {
+						t.Errorf("a node began with step %d, want the last checkpoint, of 15 steps", tr.joined[0])
+					}
+				}
+				return errors.Join(err, saver.Close())
+			})
+			if number == 1 {
+				time.Sleep(5 * time.Second)
+				w.Add()
+			}
+			must(t, errors.Join(w.Wait()...))
 		})
 	}
 }

@@ -69,8 +69,9 @@ func run(ctx context.Context, epochs int, pause time.Duration) error {
 	finished := false
 	err = ddp.Run(ctx, node, &ddp.Job[float32]{
 		Params: params, Sampler: sampler, Log: slog.Default(),
-		World: func(c *nexar.Comm, steps int64) {
+		World: func(_ context.Context, c *nexar.Comm, steps int64) error {
 			fmt.Printf("rank %d of %d, process %d, begins with step %d\n", c.Rank(), c.Size(), os.Getpid(), steps)
+			return nil
 		},
 		Gradients: func(_ context.Context, m *ddp.Model[float32], batch []int) error {
 			time.Sleep(pause)

@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/checkpoint"
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/consensus/raft"
 	"github.com/nexar-go/nexar/ddp"
@@ -56,6 +57,7 @@ var (
 	_ = synctest.Test
 	_ time.Duration
 	_ nexar.Op
+	_ checkpoint.Item
 	_ compress.Compressor
 	_ = raft.Open
 	_ ddp.Config

@@ -1,0 +1,24 @@
+package checkpoint
+
+import "io"
+
+// A File is what a rank writes.
+type File interface {
+	io.Writer
+	Sync() error
+	Close() error
+}
+
+// Fail makes the files of a Saver fail: wrap gets each new file.
+func (s *Saver) Fail(wrap func(path string, f File) File) {
+	s.create = func(path string) (file, error) {
+		f, err := create(path)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(path, f), nil
+	}
+}
+
+// The beginnings of the names of folders that are no checkpoints.
+const PartialPrefix, OldPrefix = partialPrefix, oldPrefix

@@ -1,0 +1,343 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nexar-go/nexar"
+)
+
+// Config configures a [Saver]. It must be the same on all ranks.
+type Config struct {
+	// Keep is the number of checkpoints that are kept: older ones are removed after each new one. 0 keeps 2, and a negative number all.
+	Keep int
+}
+
+// A Saver writes and reads checkpoints. Its methods are for one goroutine.
+type Saver struct {
+	comm   *nexar.Comm
+	dir    string
+	keep   int
+	create func(path string) (file, error)
+
+	writing sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	err     error // of the last Start
+}
+
+// keepDefault is the default of Config.Keep.
+const keepDefault = 2
+
+// New returns a Saver for a folder, which it makes if necessary. All ranks call it as they call a collective. The Saver has a communicator of its own, so that
+// ranks make collectives on c while it writes. New removes what earlier processes have begun to write.
+func New(ctx context.Context, c *nexar.Comm, dir string, cfg Config) (*Saver, error) {
+	own, err := c.Dup(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Saver{comm: own, dir: dir, keep: cfg.Keep, create: create}
+	if s.keep == 0 {
+		s.keep = keepDefault
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	err = s.together(ctx, func() error {
+		if own.Rank() != 0 {
+			return nil
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		return s.removePartial()
+	})
+	if err == nil {
+		err = s.together(ctx, func() error { // on other hosts: the file system is shared
+			info, err := os.Stat(dir)
+			if err == nil && !info.IsDir() {
+				err = fmt.Errorf("%s is no folder", dir)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close waits for a checkpoint that is being written, and closes the communicator of the Saver.
+func (s *Saver) Close() error {
+	err := s.Wait()
+	s.cancel()
+	return errors.Join(err, s.comm.Close())
+}
+
+// Start copies the state and returns; the checkpoint is written meanwhile. All ranks call it with the same step and items of the same names. It waits until the
+// checkpoint before has been written, and returns its error.
+func (s *Saver) Start(ctx context.Context, step int64, items ...Item) error {
+	err := s.Wait()
+	parts, invalid := copyParts(s.comm, step, items)
+	text := fmt.Sprint("step ", step)
+	if invalid != nil {
+		text = ""
+	}
+	if e := s.alike(ctx, text, items, invalid); e != nil {
+		return errors.Join(err, e)
+	}
+	s.writing.Go(func() { s.err = s.write(s.ctx, step, items, parts) })
+	return err
+}
+
+// Wait waits until the checkpoint of the last Start has been written, and returns its error, once.
+func (s *Saver) Wait() error {
+	s.writing.Wait()
+	err := s.err
+	s.err = nil
+	return err
+}
+
+// Save is Start and Wait.
+func (s *Saver) Save(ctx context.Context, step int64, items ...Item) error {
+	return errors.Join(s.Start(ctx, step, items...), s.Wait())
+}
+
+// copyParts returns what this rank writes.
+func copyParts(c *nexar.Comm, step int64, items []Item) ([]part, error) {
+	if step < 0 {
+		return nil, fmt.Errorf("step %d, must not be negative", step)
+	}
+	seen := make(map[string]bool)
+	var parts []part
+	for _, it := range items {
+		if it.name() == "" || seen[it.name()] {
+			return nil, fmt.Errorf("item %q: names must be different, and not empty", it.name())
+		}
+		seen[it.name()] = true
+		p, err := it.part(c.Rank(), c.Size())
+		if err != nil {
+			return nil, fmt.Errorf("item %w", err)
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// alike returns an error on all ranks if one has an error, or ranks have other items.
+func (s *Saver) alike(ctx context.Context, text string, items []Item, invalid error) error {
+	for _, it := range items {
+		text += fmt.Sprintf(", %q", it.name())
+	}
+	texts, err := s.gather(ctx, []byte(text))
+	if err != nil {
+		return err
+	}
+	if err := s.together(ctx, func() error { return invalid }); err != nil {
+		return err
+	}
+	for rank, t := range texts {
+		if string(t) != string(texts[0]) {
+			return fmt.Errorf("checkpoint: rank 0 has %s, and rank %d has %s; want the same on all ranks", texts[0], rank, t)
+		}
+	}
+	return nil
+}
+
+// write writes a checkpoint.
+func (s *Saver) write(ctx context.Context, step int64, items []Item, parts []part) error {
+	partial := filepath.Join(s.dir, partialPrefix+stepFolder(step))
+	var lists []tensor
+	err := s.together(ctx, func() error {
+		if s.comm.Rank() != 0 {
+			return nil
+		}
+		return errors.Join(s.removePartial(), os.Mkdir(partial, 0o755))
+	})
+	if err != nil {
+		return err
+	}
+	err = s.together(ctx, func() (err error) {
+		lists, err = writeFile(filepath.Join(partial, fmt.Sprint("rank-", s.comm.Rank())), s.create, items, parts)
+		return err
+	})
+	if err == nil {
+		err = s.commit(ctx, step, partial, lists)
+	}
+	if err != nil && s.comm.Rank() == 0 {
+		_ = os.RemoveAll(partial) // makes room on a full disk; New and write remove it otherwise
+	}
+	return err
+}
+
+// commit gives a complete checkpoint its name.
+func (s *Saver) commit(ctx context.Context, step int64, partial string, own []tensor) error {
+	text, err := json.Marshal(own)
+	if err != nil {
+		return err
+	}
+	texts, err := s.gather(ctx, text)
+	if err != nil {
+		return err
+	}
+	return s.together(ctx, func() error {
+		if s.comm.Rank() != 0 {
+			return nil
+		}
+		m := manifest{Program: program, Version: version, Step: step, Ranks: s.comm.Size(), Written: time.Now().UTC(), Order: byteOrder()}
+		if err := m.merge(texts); err != nil {
+			return err
+		}
+		if err := s.writeManifest(partial, &m); err != nil {
+			return err
+		}
+		folder := filepath.Join(s.dir, stepFolder(step))
+		old := filepath.Join(s.dir, oldPrefix+stepFolder(step))
+		if err := os.Rename(folder, old); err != nil && !errors.Is(err, fs.ErrNotExist) { // the same step again
+			return err
+		}
+		if err := os.Rename(partial, folder); err != nil {
+			return err
+		}
+		return errors.Join(syncFolder(s.dir), os.RemoveAll(old), s.removeOld())
+	})
+}
+
+// merge adds the parts of all ranks.
+func (m *manifest) merge(texts [][]byte) error {
+	for rank, text := range texts {
+		var list []tensor
+		if err := json.Unmarshal(text, &list); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+		for i, t := range list {
+			if rank == 0 {
+				m.Items = append(m.Items, &t)
+				continue
+			}
+			sum := m.Items[i]
+			if sum.Value == nil && (sum.elem != t.elem || sum.Total != t.Total) {
+				return fmt.Errorf("%q has %d elements of type %s on rank 0 and %d of type %s on rank %d, want the same", t.Name, sum.Total, sum.Type, t.Total, t.Type, rank)
+			}
+			sum.Parts = append(sum.Parts, t.Parts...)
+		}
+	}
+	return m.check()
+}
+
+func (s *Saver) writeManifest(folder string, m *manifest) (err error) {
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := s.create(filepath.Join(folder, manifestName))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Sync(), f.Close(), syncFolder(folder))
+}
+
+// removePartial removes what earlier processes have begun to write, and brings back a checkpoint that they did not replace.
+func (s *Saver) removePartial() error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(s.dir, e.Name())
+		if old, ok := strings.CutPrefix(e.Name(), oldPrefix); ok && strings.HasPrefix(old, stepPrefix) {
+			if _, missing := os.Stat(filepath.Join(s.dir, old)); errors.Is(missing, fs.ErrNotExist) {
+				err = errors.Join(err, os.Rename(path, filepath.Join(s.dir, old)))
+			} else {
+				err = errors.Join(err, os.RemoveAll(path))
+			}
+		}
+		if strings.HasPrefix(e.Name(), partialPrefix+stepPrefix) {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
+}
+
+// removeOld removes all checkpoints but the newest ones.
+func (s *Saver) removeOld() error {
+	list, err := steps(s.dir)
+	if err != nil || s.keep < 0 {
+		return err
+	}
+	for _, step := range list[min(s.keep, len(list)):] {
+		// Without its manifest a folder that is removed in part is no checkpoint.
+		folder := filepath.Join(s.dir, stepFolder(step))
+		err = errors.Join(err, os.Remove(filepath.Join(folder, manifestName)), os.RemoveAll(folder))
+	}
+	return err
+}
+
+// Load sets the items to the newest checkpoint and returns its step, or -1 and no error if there is none. All ranks call it with items of the same names; the
+// checkpoint may have more. It may have been written by another number of ranks. If the newest one is damaged, the error names the file, and the items are undefined: to go back to an
+// older one, remove the folder.
+func (s *Saver) Load(ctx context.Context, items ...Item) (step int64, err error) {
+	if err := s.Wait(); err != nil {
+		return -1, err
+	}
+	if err := s.alike(ctx, "items", items, nil); err != nil {
+		return -1, err
+	}
+	newest := []int64{-1}
+	err = s.together(ctx, func() error {
+		if s.comm.Rank() == 0 {
+			list, err := steps(s.dir)
+			if err != nil {
+				return err
+			}
+			newest = append(list, newest...)[:1]
+		}
+		return nil
+	})
+	if err != nil {
+		return -1, err
+	}
+	if err := nexar.Broadcast(ctx, s.comm, newest, 0); err != nil || newest[0] < 0 {
+		return -1, err
+	}
+	err = s.together(ctx, func() error { return load(filepath.Join(s.dir, stepFolder(newest[0])), newest[0], items) })
+	if err != nil {
+		return -1, err
+	}
+	return newest[0], nil
+}
+
+// load sets the items to a checkpoint.
+func load(folder string, step int64, items []Item) error {
+	m, err := readManifest(folder)
+	if err != nil {
+		return err
+	}
+	if m.Step != step {
+		return fmt.Errorf("%s: %w: the manifest is that of step %d", folder, ErrForeign, m.Step)
+	}
+	r := &reader{folder: folder}
+	defer r.close()
+	for _, it := range items {
+		i := slices.IndexFunc(m.Items, func(t *tensor) bool { return t.Name == it.name() })
+		if i < 0 {
+			return fmt.Errorf("%s: %w: it has no item %q", folder, ErrForeign, it.name())
+		}
+		if err := it.load(r, m.Items[i]); err != nil {
+			if !errors.Is(err, ErrDamaged) {
+				err = fmt.Errorf("%s: %w: item %w", folder, ErrForeign, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
