@@ -29,6 +29,7 @@ func constants() map[string]string {
 		"transport.mappings":          "the mappings of the address space of the process",
 		"internal/kernel.f16Values":   "a table of 65,536 constants, computed on first use",
 		"internal/kernel.inGo":        "a table of functions, made on first use",
+		"internal/kernel.hasFP16":     "a feature of the processor, found on first use",
 	}
 }
 

@@ -4,8 +4,8 @@ package kernel
 
 import "unsafe"
 
-// Assembly replaces the Go functions on processors with the instructions: AVX-512, or AVX2 and
-// F16C, or NEON. It returns the same bits; the tests compare them. The build tag purego
+// Assembly replaces the Go functions on processors with the instructions: AVX-512, with FP16 where
+// there is, or AVX2 and F16C, or NEON. It returns the same bits; the tests compare them. The build tag purego
 // excludes it.
 //
 // The functions vectorReducer and vectorDivider return the best assembly function, or nil. Conversions such as

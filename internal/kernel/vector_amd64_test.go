@@ -9,6 +9,7 @@ func vectorImplementations() []implementation {
 		round = map[Type]func(dst []uint16, src []float32)
 	)
 	return []implementation{
+		{name: "avx512fp16", has: hasFP16(), reducer: reducerFP16, divider: func(Type) func(dst []byte, n int) { return nil }},
 		{
 			name: "avx2", has: hasAVX2(),
 			reducer: func(t Type, op Op) func(dst, a, b []byte) { return reducersAVX2[t][op] },

@@ -1573,6 +1573,9 @@ func roundBFloat16AVX2(dst, src *byte, n int)
 func streamAVX2(dst, src *byte, n int)
 
 func vectorReducer(t Type, op Op) func(dst, a, b []byte) {
+	if f := reducerFP16(t, op); f != nil {
+		return f
+	}
 	if hasAVX512() {
 		return reducersAVX512[t][op]
 	}

@@ -72,7 +72,7 @@ func TestVectorHalvesExhaustively(t *testing.T) {
 				}
 				inGo().reducers[typ][op](want, all, partner)
 				for _, im := range implementations()[1:] {
-					if im.has { // otherwise TestVectorLengths reports it
+					if im.has && im.reducer(typ, op) != nil { // otherwise TestVectorLengths reports it
 						checkWhole(t, im, typ, op, all, partner, want)
 						checkWhole(t, im, typ, op, partner, all, want)
 					}

@@ -59,7 +59,7 @@ func main() {
 // generate returns the text of all files.
 func generate() (map[string][]byte, error) {
 	files := map[string][]byte{}
-	sets := []*stubs.Set{{Suffix: "AVX512", Block: 1}, {Suffix: "AVX2", Block: 32}}
+	sets := []*stubs.Set{{Suffix: "AVX512", First: "reducerFP16", Block: 1}, {Suffix: "AVX2", Block: 32}}
 	for _, f := range families() {
 		c := build.NewContext()
 		c.ConstraintExpr("!purego")

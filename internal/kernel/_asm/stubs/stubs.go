@@ -41,6 +41,7 @@ type Conversion struct{ Name string }
 // A Set is the kernels for one instruction set.
 type Set struct {
 	Suffix      string // of function names, such as "AVX2"
+	First       string // a function that chooses before all sets, or ""
 	Block       int    // bytes that a Reduction or Division handles multiples of; 1: any length
 	Reductions  []Reduction
 	Divisions   []Division
@@ -88,7 +89,11 @@ func choices(w *bytes.Buffer, sets []Set) {
 		}
 		fmt.Fprintf(w, "return %s\n}\n", otherwise)
 	}
-	choice("vectorReducer(t Type, op Op) func(dst, a, b []byte)", "", "return reducers%[1]s[t][op]", "nil")
+	begin := ""
+	if first := sets[0].First; first != "" {
+		begin = fmt.Sprintf("if f := %s(t, op); f != nil {\nreturn f\n}\n", first)
+	}
+	choice("vectorReducer(t Type, op Op) func(dst, a, b []byte)", begin, "return reducers%[1]s[t][op]", "nil")
 	choice("vectorDivider(t Type) func(dst []byte, n int)", "", "return dividers%[1]s[t]", "nil")
 	for _, c := range sets[0].Conversions {
 		dst, src := "[]float32", "[]uint16"
