@@ -6,6 +6,7 @@
 //	barrier      no rank leaves a barrier before the last one has entered it
 //	overlap      communication during computation, and the time that it saves
 //	rpc          a key-value store sharded over the ranks
+//	wordcount    the words of a text, counted by all ranks
 //	train        data-parallel training of a network on real data
 //	elastic      training that continues when ranks fail, join and leave
 //	seed_worker  a seed and its workers on several hosts, without the nexar command

@@ -27,7 +27,7 @@ const runMax = 2 * time.Minute
 var programs = testbuild.Set{Build: func(dir string) error {
 	// Programs without symbols are linked in half of the time.
 	args := []string{"build", "-ldflags=-s -w", "-o", dir + string(filepath.Separator), "../cmd/nexar"}
-	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "elastic", "overlap", "rpc", "seed_worker", "train"} {
+	for _, name := range []string{"send_recv", "allreduce", "broadcast", "barrier", "elastic", "overlap", "rpc", "seed_worker", "train", "wordcount"} {
 		args = append(args, "./"+name)
 	}
 	return testbuild.Go(args...)
@@ -77,6 +77,7 @@ func TestExamples(t *testing.T) {
 			"rank 2 finds greeting/3 at rank 0: hello from rank 3", "rank 2 has not answered after 100ms",
 			"rank 2 says: farewell/0 has no value", "rank 3 finds greeting/0 at rank 1: hello from rank 0",
 		}, nil},
+		{"wordcount", []string{"and 14", "he 7", "in 6", "jabberwock 3", "the 19"}, nil},
 		{"overlap", []string{
 			"4 ranks over .*, 3 gradients of 40000 bytes", "all-reduces" + times, "computation" + times, "computation on +processor +elsewhere",
 			"overlapping" + times, "saved +-?[0-9]+ % +-?[0-9]+ %", "sequential" + times,

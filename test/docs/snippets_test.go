@@ -39,6 +39,7 @@ import (
 	"github.com/nexar-go/nexar/ddp"
 	"github.com/nexar-go/nexar/metrics/page"
 	"github.com/nexar-go/nexar/nexartest"
+	"github.com/nexar-go/nexar/objects"
 	"github.com/nexar-go/nexar/otel"
 	"github.com/nexar-go/nexar/transport"
 	"github.com/nexar-go/nexar/transport/transporttest"
@@ -62,6 +63,7 @@ var (
 	_ = raft.Open
 	_ ddp.Config
 	_ = page.New
+	_ = objects.Format[any]{}
 	_ = otel.New
 	_ = nexartest.Run
 	_ transport.Conn
