@@ -33,11 +33,13 @@ func reduced(t device.Type, op device.Op, a, b []byte) []byte {
 	case device.Float64:
 		each(dst, a, b, float(op, math.Float64frombits, math.Float64bits, 0x7FF8000000000000))
 	case device.Float16:
-		each(dst, a, b, half(op, format{exponent: 5, mantissa: 10}))
+		each(dst, a, b, narrow[uint16](op, format{5, 10, 0x7C00, 0x7C00, 0x7E00}))
 	case device.BFloat16:
-		each(dst, a, b, half(op, format{exponent: 8, mantissa: 7}))
-	case device.Float8E4M3, device.Float8E5M2:
-		each(dst, a, b, eighth(t, op))
+		each(dst, a, b, narrow[uint16](op, format{8, 7, 0x7F80, 0x7F80, 0x7FC0}))
+	case device.Float8E4M3:
+		each(dst, a, b, narrow[uint8](op, format{4, 3, 0x7E, 0x7F, 0x7F}))
+	case device.Float8E5M2:
+		each(dst, a, b, narrow[uint8](op, format{5, 2, 0x7B, 0x7C, 0x7F}))
 	case device.Complex64:
 		each(dst, a, b, func(x, y complex64) complex64 {
 			re, im := parts(op, real(x), imag(x), real(y), imag(y))
@@ -118,79 +120,52 @@ func float[F float32 | float64, B uint32 | uint64](op device.Op, from func(B) F,
 	}
 }
 
-// half returns an operation on the bits of 16-bit floating-point numbers. It computes in float64,
+// narrow returns an operation on the bits of floating-point numbers of 16 or 8 bits. It computes in float64,
 // where double rounding does not change the result (Figueroa, "When is double rounding
 // innocuous?", SIGNUM Newsletter 30(3), 1995).
-func half(op device.Op, in format) func(a, b uint16) uint16 {
+func narrow[B uint8 | uint16](op device.Op, in format) func(a, b B) B {
 	f := number[float64](op)
-	return func(a, b uint16) uint16 { return in.bits(f(in.value(a), in.value(b))) }
-}
-
-// eighth returns an operation on the bits of 8-bit floating-point numbers, of which those from 0 to largest have increasing values.
-// It searches the nearest number.
-func eighth(t device.Type, op device.Op) func(a, b uint8) uint8 {
-	const nan, sign = 0x7F, 0x80
-	value, largest := func(bits uint8) float64 { return (format{5, 10}).value(uint16(bits) << 8) }, uint8(0x7B)
-	if t == device.Float8E4M3 {
-		largest = 0x7E
-		value = func(bits uint8) float64 {
-			if bits&nan == nan {
-				return math.NaN()
-			}
-			v := math.Ldexp(float64(bits&7), -9)
-			if e := int(bits >> 3 & 15); e > 0 {
-				v = math.Ldexp(float64(8+bits&7), e-10)
-			}
-			return math.Copysign(v, 1-float64(bits>>7)*2)
-		}
-	}
-	f := number[float64](op)
-	return func(a, b uint8) uint8 {
-		v := f(value(a), value(b))
-		if v != v {
-			return nan
-		}
-		if op == device.Min || op == device.Max {
-			if math.Float64bits(v) == math.Float64bits(value(a)) {
-				return a
-			}
+	return func(a, b B) B {
+		x, y := in.value(uint16(a)), in.value(uint16(b))
+		v := f(x, y)
+		switch isExtreme := op == device.Min || op == device.Max; {
+		case isExtreme && v == v && math.Float64bits(v) == math.Float64bits(x): // is not rounded
+			return a
+		case isExtreme && v == v:
 			return b
 		}
-		nearest := uint8(0)
-		for n := range largest + 1 {
-			was, is := math.Abs(math.Abs(v)-value(nearest)), math.Abs(math.Abs(v)-value(n))
-			if is < was || is == was && n%2 == 0 || math.IsInf(v, 0) {
-				nearest = n
-			}
-		}
-		if math.Signbit(v) {
-			nearest |= sign
-		}
-		return nearest
+		return B(in.bits(v))
 	}
 }
 
-// A format is a floating-point format of 16 bits, as in IEEE 754.
-type format struct{ exponent, mantissa int }
+// A format is a floating-point format of 16 or 8 bits. The bits of its numbers have the order of their values.
+type format struct {
+	exponent, mantissa int
+	largest            uint16 // result that is too large
+	infinity           uint16 // end of the numbers: infinity, or nan in a format without
+	nan                uint16 // result that is no number
+}
 
 func (f format) bias() int { return 1<<(f.exponent-1) - 1 }
+
+func (f format) sign() uint16 { return 1 << (f.exponent + f.mantissa) }
 
 // value decodes bits.
 func (f format) value(bits uint16) float64 {
 	mantissa := float64(bits & (1<<f.mantissa - 1))
 	exponent := int(bits>>f.mantissa) & (1<<f.exponent - 1)
 	var v float64
-	switch {
-	case exponent == 1<<f.exponent-1 && mantissa != 0:
+	switch magnitude := bits &^ f.sign(); {
+	case magnitude > f.infinity || magnitude == f.nan:
 		return math.NaN()
-	case exponent == 1<<f.exponent-1:
+	case magnitude == f.infinity:
 		v = math.Inf(1)
 	case exponent == 0:
 		v = math.Ldexp(mantissa, 1-f.bias()-f.mantissa)
 	default:
 		v = math.Ldexp(float64(int(1)<<f.mantissa)+mantissa, exponent-f.bias()-f.mantissa)
 	}
-	if bits>>15 == 1 {
+	if bits&f.sign() != 0 {
 		v = math.Copysign(v, -1)
 	}
 	return v
@@ -198,16 +173,15 @@ func (f format) value(bits uint16) float64 {
 
 // bits encodes v, rounded to nearest even.
 func (f format) bits(v float64) uint16 {
-	infinity := uint16(1<<f.exponent-1) << f.mantissa
 	if math.IsNaN(v) {
-		return infinity | 1<<(f.mantissa-1)
+		return f.nan
 	}
 	var sign uint16
 	if math.Signbit(v) {
-		sign, v = 1<<15, -v
+		sign, v = f.sign(), -v
 	}
 	if math.IsInf(v, 0) {
-		return sign | infinity
+		return sign | f.largest
 	}
 	// Consecutive bits are consecutive numbers: a carry of the mantissa increments the exponent,
 	// and that of the largest number is infinity.
@@ -218,5 +192,5 @@ func (f format) bits(v float64) uint16 {
 		return sign
 	}
 	counted := uint64(n) + uint64(e+f.bias()-1)<<f.mantissa
-	return sign | uint16(min(counted, uint64(infinity)))
+	return sign | uint16(min(counted, uint64(f.largest)))
 }
