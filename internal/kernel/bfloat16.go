@@ -24,9 +24,7 @@ func F64ToBF16(f float64) uint16 { return roundBF16(toOdd(f)) }
 
 // ConvertBF16ToF32 sets dst to the values of src. Different lengths panic.
 func ConvertBF16ToF32(dst []float32, src []uint16) {
-	if len(dst) != len(src) {
-		panic("kernel: conversion between slices of different lengths")
-	}
+	checkLengths(len(dst), len(src))
 	n := vectorWidenBFloat16(dst, src)
 	widenBFloat16(dst[n:], src[n:])
 }
@@ -40,9 +38,7 @@ func widenBFloat16(dst []float32, src []uint16) {
 
 // ConvertF32ToBF16 rounds src to dst, as F32ToBF16 does. Different lengths panic.
 func ConvertF32ToBF16(dst []uint16, src []float32) {
-	if len(dst) != len(src) {
-		panic("kernel: conversion between slices of different lengths")
-	}
+	checkLengths(len(dst), len(src))
 	n := vectorRoundBFloat16(dst, src)
 	roundBFloat16(dst[n:], src[n:])
 }

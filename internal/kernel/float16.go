@@ -96,9 +96,7 @@ func nanBits(f float64) uint32 {
 
 // ConvertF16ToF32 sets dst to the values of src. Different lengths panic.
 func ConvertF16ToF32(dst []float32, src []uint16) {
-	if len(dst) != len(src) {
-		panic("kernel: conversion between slices of different lengths")
-	}
+	checkLengths(len(dst), len(src))
 	n := vectorWidenFloat16(dst, src)
 	if len(src)-n >= worthATable {
 		widenFloat16(dst[n:], src[n:])
@@ -106,6 +104,13 @@ func ConvertF16ToF32(dst []float32, src []uint16) {
 	}
 	for ; n < len(src); n++ {
 		dst[n] = F16ToF32(src[n])
+	}
+}
+
+// checkLengths panics unless the slices of a conversion have the same length.
+func checkLengths(dst, src int) {
+	if dst != src {
+		panic("kernel: conversion between slices of different lengths")
 	}
 }
 
@@ -133,9 +138,7 @@ var f16Values = sync.OnceValue(func() *[1 << 16]uint32 {
 
 // ConvertF32ToF16 rounds src to dst, as F32ToF16 does. Different lengths panic.
 func ConvertF32ToF16(dst []uint16, src []float32) {
-	if len(dst) != len(src) {
-		panic("kernel: conversion between slices of different lengths")
-	}
+	checkLengths(len(dst), len(src))
 	n := vectorRoundFloat16(dst, src)
 	roundFloat16(dst[n:], src[n:])
 }

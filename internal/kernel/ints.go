@@ -18,9 +18,9 @@ func loopInts[T integer](op Op, dst, a, b []byte) {
 	case BitXor:
 		xorInts(d, x, y)
 	case sumOf8:
-		addBytes(d, x, y)
+		addParts(d, x, y, 0x8080808080808080)
 	case sumOf16:
-		addPairs(d, x, y)
+		addParts(d, x, y, 0x8000800080008000)
 	default:
 		panic("kernel: no such operation on integers")
 	}

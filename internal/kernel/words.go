@@ -43,20 +43,9 @@ func xorInts[T integer](d, x, y []T) {
 	}
 }
 
-// addBytes adds without a carry from one byte to the next: it adds the low seven bits of all
-// bytes, which cannot carry, and then the top bits without carry.
-func addBytes[T integer](d, x, y []T) {
-	const top = 0x8080808080808080
-	x, y = x[:len(d)], y[:len(d)]
-	for i := range d {
-		v, w := uint64(x[i]), uint64(y[i])
-		d[i] = T((v&^top + w&^top) ^ (v^w)&top)
-	}
-}
-
-// addPairs is addBytes for 16-bit integers.
-func addPairs[T integer](d, x, y []T) {
-	const top = 0x8000800080008000
+// addParts adds the integers within words without a carry from one to the next: it adds all bits but the top ones, which
+// cannot carry, and then the top bits without carry. The bits of top are those of the integers.
+func addParts[T integer](d, x, y []T, top uint64) {
 	x, y = x[:len(d)], y[:len(d)]
 	for i := range d {
 		v, w := uint64(x[i]), uint64(y[i])
