@@ -72,7 +72,7 @@ func quotients(t Type, d []byte, n int) {
 	case Float64:
 		ratios(view[float64](d), n)
 	case Float8E4M3, Float8E5M2:
-		eachNarrow(t, d, func(x float64) float64 { return x / float64(n) })
+		eachF8(t, d, func(x float64) float64 { return x / float64(n) })
 	default:
 		quotientsOfHalves(t, view[uint16](d), n)
 	}

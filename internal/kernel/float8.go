@@ -78,6 +78,22 @@ func eachNarrow[T uint8 | uint16](t Type, d []T, f func(x float64) float64) {
 	}
 }
 
+// eachF8 is eachNarrow for 8-bit types. Of many elements it computes each result once.
+func eachF8(t Type, d []uint8, f func(x float64) float64) {
+	var results [1 << 8]uint8
+	if len(d) <= len(results) {
+		eachNarrow(t, d, f)
+		return
+	}
+	for i := range results {
+		results[i] = uint8(i)
+	}
+	eachNarrow(t, results[:], f)
+	for i, v := range d {
+		d[i] = results[v]
+	}
+}
+
 // ofPairs returns the [Reducer] of an 8-bit type. The first use builds a table of the results of all pairs, which is several
 // times as fast as conversions.
 func ofPairs(t Type, op Op) func(dst, a, b []byte) {

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -182,15 +183,22 @@ func TestFloat8Infinities(t *testing.T) {
 	}
 }
 
-// TestFloat8DivideExhaustively divides each number by many divisors.
+// TestFloat8DivideExhaustively divides each number by many divisors, in short and long vectors.
 func TestFloat8DivideExhaustively(t *testing.T) {
 	for _, f := range float8s {
-		a := make([]byte, 1<<8)
+		a := make([]byte, 1<<8+10)
 		for i := range a {
 			a[i] = byte(i)
 		}
 		for _, n := range divisors() {
 			checkDivide(t, generic(), f.typ, a, n, 0)
+			checkDivide(t, generic(), f.typ, a[:1<<8], n, 0)
+		}
+		long, scaled := bytes.Repeat(a[:1<<8], 3), bytes.Clone(a[:1<<8])
+		Scale(f.typ, long, 0.3)
+		Scale(f.typ, scaled, 0.3)
+		if !bytes.Equal(long, bytes.Repeat(scaled, 3)) {
+			t.Errorf("%v: a long vector is scaled to other numbers than a short one", f.typ)
 		}
 	}
 }

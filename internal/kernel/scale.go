@@ -16,7 +16,7 @@ func Scale(t Type, dst []byte, factor float64) {
 	case Float16, BFloat16:
 		eachNarrow(t, view[uint16](dst), func(x float64) float64 { return x * factor })
 	case Float8E4M3, Float8E5M2:
-		eachNarrow(t, dst, func(x float64) float64 { return x * factor })
+		eachF8(t, dst, func(x float64) float64 { return x * factor })
 	default:
 		panic("kernel: scale of no floating-point type")
 	}
