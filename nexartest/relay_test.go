@@ -85,19 +85,25 @@ func collectives() map[string]func(ctx context.Context, c *nexar.Comm) error {
 // TestRelayCollectives: the collectives of worlds of sparse topologies give the right results.
 func TestRelayCollectives(t *testing.T) {
 	require.NoRace(t, "it repeats other tests in many topologies and orders")
-	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
-		for name, call := range collectives() {
-			t.Run(topology+"/"+name, func(t *testing.T) {
-				sparse(t, topology, 8, func(t *testing.T, w *nexartest.World) {
-					start := time.Now()
-					w.Start(func(ctx context.Context, n *nexar.Node) error { return call(ctx, n.World()) })
-					wantAll(t, w)
-					if took := time.Since(start); took > 2*time.Second {
-						t.Errorf("the nodes have ended after %v", took)
-					}
-				})
+	run := func(name, topology string, nodes int, calls ...string) {
+		t.Run(topology+"/"+name, func(t *testing.T) {
+			sparse(t, topology, nodes, func(t *testing.T, w *nexartest.World) {
+				start := time.Now()
+				w.Start(func(ctx context.Context, n *nexar.Node) error { return callEach(ctx, n.World(), calls...) })
+				wantAll(t, w)
+				if took := time.Since(start); took > 2*time.Second {
+					t.Errorf("the nodes have ended after %v", took)
+				}
 			})
+		})
+	}
+	for _, topology := range []string{"k-regular:2", "k-regular:4", "hypercube"} {
+		for name := range collectives() {
+			run(name, topology, 8, name)
 		}
+	}
+	for _, topology := range []string{"k-regular:6", "hypercube"} {
+		run("16 nodes", topology, 16, "all-reduce", "broadcast", "barrier", "reduce-scatter")
 	}
 }
 
@@ -169,7 +175,12 @@ func split(ctx context.Context, c *nexar.Comm) error {
 
 // check calls several collectives.
 func check(ctx context.Context, c *nexar.Comm) error {
-	for _, name := range []string{"all-to-all", "barrier", "gather", "all-reduce"} {
+	return callEach(ctx, c, "all-to-all", "barrier", "gather", "all-reduce")
+}
+
+// callEach makes calls of [collectives].
+func callEach(ctx context.Context, c *nexar.Comm, calls ...string) error {
+	for _, name := range calls {
 		if err := collectives()[name](ctx, c); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

@@ -110,7 +110,7 @@ func TestConnectionCount(t *testing.T) {
 		n           int
 		want, least int // links, and neighbors of each rank
 	}{
-		{"full", 16, 120, 15}, {"k-regular:2", 16, 16, 2}, {"k-regular:4", 16, 32, 4}, {"k-regular:5", 16, 40, 5}, {"k-regular:5", 17, 42, 4},
+		{"full", 16, 120, 15}, {"k-regular:2", 16, 16, 2}, {"k-regular:4", 16, 32, 4}, {"k-regular:6", 16, 48, 6}, {"k-regular:5", 16, 40, 5}, {"k-regular:5", 17, 42, 4},
 		{"k-regular:4", 1024, 2048, 4}, {"k-regular:16", 12, 66, 11}, {"hypercube", 16, 32, 4}, {"hypercube", 1024, 5120, 10},
 		{"hypercube", 17, 37, 4}, {"hypercube", 3, 3, 2},
 	} {

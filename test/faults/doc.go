@@ -22,4 +22,26 @@
 //   - a cancelled bulk write leaves a partial frame in the stream: test/faults.TestCancelledBulkKeepsStep
 //   - relays forward messages for ever: internal/topology.TestForwarding (each hop is nearer to the destination)
 //   - a call of an unknown function ends the call server, and its caller waits: test/faults.TestUnknownFunctionEndsNothing
+//
+// The tests of sparse topologies and of the mesh in the versions 0.1 and 0.2 of that crate, by their names, are covered by these. Its k-regular
+// graphs have other distances than ours, so that neighbors and next hops differ. Its relays have no tests of their own.
+//
+//   - test_full_mesh_neighbors, test_mesh_neighbors_full_mesh, test_kregular_neighbors, test_kregular_neighbors_wrap, test_hypercube_neighbors:
+//     internal/topology.TestNeighbors
+//   - test_mesh_neighbors_symmetric, test_ring_distance: internal/topology.TestGraphs, internal/topology.TestForwarding
+//   - test_connection_count: internal/topology.TestConnectionCount, test/cluster.TestSparseSockets
+//   - test_kregular_routing, test_hypercube_routing, test_full_mesh_no_next_hop: internal/topology.TestRoutingTable
+//   - test_routing_table_complete: internal/topology.TestForwarding
+//   - test_find_alternative_hop, test_find_alternative_hop_degree_2, test_find_alternative_hop_no_candidate: internal/topology.TestAlternatives
+//   - test_spanning_tree, test_spanning_tree_covers_all: internal/membership.TestViewTree (collectives have trees of their own:
+//     test/conformance.TestSparseNeighbors)
+//   - test_parse_topology: internal/topology.TestParse, internal/topology.TestParseRefuses
+//   - test_sparse_ring_topology: test/cluster.TestSparse, test/cluster.TestSparseSockets
+//   - test_kregular_relay_send_recv: nexartest.TestRelayOpposite, test/cluster.TestRelays
+//   - test_kregular_allreduce, test_kregular_broadcast, test_kregular_barrier, test_kregular_reduce_scatter, test_hypercube_allreduce,
+//     test_hypercube_broadcast: nexartest.TestRelayCollectives, also with 16 nodes
+//   - test_halving_doubling_5nodes, test_halving_doubling_8nodes, test_ring_7nodes_no_tcp: internal/plan.TestEveryAlgorithmIsRight,
+//     test/conformance.TestConformance
+//   - test_add_and_list_peers, test_remove_peer: internal/mesh.TestGrow, internal/topology.TestRosterChanges
+//   - test_heartbeat, test_check_timeouts: internal/mesh.TestShortSilence, internal/mesh.TestSilenceOverViews
 package faults
