@@ -175,10 +175,10 @@ func TestConvertSlices(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, im := range append(implementations(), chosen()) {
 		for _, k := range halfKinds {
+			if im.widen[k.typ] == nil {
+				continue
+			}
 			t.Run(im.name+"/"+k.typ.String(), func(t *testing.T) {
-				if im.widen[k.typ] == nil {
-					t.Skip("converts as others do")
-				}
 				im.need(t)
 				half, wide := make([]uint16, 1<<16), make([]float32, 1<<16)
 				for i := range half {
