@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/checkpoint"
 	"github.com/nexar-go/nexar/nexartest"
@@ -26,7 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(writeForEver(dir))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 const killedWholes = 20000

@@ -101,9 +101,13 @@ func checkSkips(tr *tree) (problems []string) {
 				return !takesRapid(n.Type)
 			case *ast.FuncLit:
 				return !takesRapid(n.Type)
-			case *ast.SelectorExpr:
-				if name := n.Sel.Name; name == "Skip" || name == "Skipf" || name == "SkipNow" {
-					problems = append(problems, fmt.Sprintf("%s: %s: use internal/require, so that NEXAR_REQUIRE can turn the skip into a failure", tr.at(n), name))
+			case *ast.CallExpr:
+				f, isMethod := n.Fun.(*ast.SelectorExpr)
+				if !isMethod {
+					return true
+				}
+				if name := f.Sel.Name; name == "Skip" || name == "Skipf" || name == "SkipNow" {
+					problems = append(problems, fmt.Sprintf("%s: %s: use internal/require, so that NEXAR_REQUIRE can turn the skip into a failure", tr.at(f), name))
 				}
 			}
 			return true
