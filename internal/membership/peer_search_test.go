@@ -350,6 +350,8 @@ func (w *pairWorld) dial(from pairState, at int, step func(func(s *pairState))) 
 			more := NoWay.If(!w.neighbors && other.life < hasLeft)
 			w.end(s, at, LinkLost, more)
 		})
+	case other.over && !w.joins && other.isLeaving() && other.done&ReportLeft == 0: // It refuses the connection, and others tell that it leaves.
+		return
 	case other.over && !w.joins: // It answers that the link has ended.
 		step(func(s *pairState) { w.end(s, at, LinkClosed, 0) })
 	case other.noticed != 0: // An earlier connection ends first.
