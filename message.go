@@ -53,6 +53,9 @@ func noMessage() Status { return Status{Source: NoRank, Tag: AnyTag} }
 //
 // Otherwise, if ctx ends while Send blocks, the communicator is revoked. If Send has blocked and the message
 // does not fit the buffer of the receive, both sides get an [ErrTruncated] or [ErrTypeMismatch].
+//
+// If rank to leaves before it has received the message, a Send that blocks fails with a [PeerError] with Left set, and so does each later one. The
+// communicator remains usable with the other ranks. A Send that has returned already does not report that its message was not received.
 func Send[T any](ctx context.Context, c *Comm, data []T, to int, tag Tag) error {
 	s, err := startSend[T](ctx, c, "send", &p2p.Regions{First: bytesOf(data), Received: to == c.impl.Rank}, to, tag)
 	return sent(ctx, c, "send", s, err)

@@ -169,7 +169,7 @@ func TestLeaveWithoutLoss(t *testing.T) {
 }
 
 // TestSendsToALeaver: a rank sends to one that leaves at about that time. They have no connection, since the last one was idle. The one that leaves refuses
-// a connection, and does not count as failed.
+// a connection, and does not count as failed: the communicator remains usable.
 func TestSendsToALeaver(t *testing.T) {
 	for after := time.Duration(0); after <= 10*delay; after += delay / 2 {
 		inBubble(t, demandNodes, func(w *world) {
@@ -182,8 +182,12 @@ func TestSendsToALeaver(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			time.AfterFunc(after, func() { w.meshes[0].Close(w.Context()) })
-			err := sendOn(w.Context(), w.comms[3], make([]byte, 1<<20), 1, 0, 5)
-			wantPeerError(t, err, 0, true)
+			for _, size := range []int{1 << 20, 8} {
+				wantPeerError(t, sendOn(w.Context(), w.comms[3], make([]byte, size), 1, 0, 5), 0, true)
+			}
+			if err := w.exchange(3, 4); err != nil {
+				t.Errorf("a message between ranks that stay: %v", err)
+			}
 			w.wantNoFailures()
 		})
 	}
