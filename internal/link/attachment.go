@@ -38,9 +38,8 @@ type attachment struct {
 	broke    error         // why a connection has ended
 	released bool          // this side closes the connection, and the link stays
 	asked    bool          // this side has asked the peer to close the connection, which is idle
-	hasLeft  bool          // everything up to the goodbye of the peer was read
 	byeRead  chan struct{} // closed when the peer has read everything up to our goodbye
-	left     chan struct{} // closed when hasLeft is set
+	left     chan struct{} // closed when everything up to the goodbye of the peer was read
 	ended    chan struct{} // closed when the attachment has ended
 	linger   *time.Timer   // closes the connection if the peer does not
 	// The pipes for relay frames, until there are both.
@@ -166,7 +165,7 @@ func (a *attachment) detach() bool {
 	if !a.released && !(a.asked && errors.Is(a.broke, transport.ErrPeerClosed)) {
 		err = cmp.Or(a.broke, errEnded)
 	}
-	may := l.common.detached != nil && !l.over.hasHappened() && !a.hasLeft
+	may := l.common.detached != nil && !l.over.hasHappened() && !isClosed(a.left)
 	l.ending.Unlock()
 	if !may {
 		return false

@@ -171,10 +171,9 @@ func (a *attachment) noteRead() {
 	}
 	l.ending.Lock()
 	defer l.ending.Unlock()
-	if a.hasLeft || x.in[wire.Data].Received() < y.Data || x.bulked.Load() < y.Bulk {
+	if isClosed(a.left) || x.in[wire.Data].Received() < y.Data || x.bulked.Load() < y.Bulk {
 		return
 	}
-	a.hasLeft = true
 	close(a.left)
 	a.linger = time.AfterFunc(deadline.Linger, a.expire) // The packets of the close may be lost.
 	x.control.postTransient([]byte{byte(wire.TypeByeAck)})

@@ -174,7 +174,6 @@ type Link struct {
 
 	ending   sync.Mutex // guards the fields below and those of the attachment
 	stopping bool       // a goroutine ends the link, which has no attachment
-	hasLeft  bool       // see HasLeft
 	closing  bool       // Close or Abort was called
 	// answering is not nil while a connection of the peer was accepted and is not confirmed yet; see attachment.begin.
 	answering chan struct{}
@@ -211,10 +210,10 @@ func (l *Link) end(a *attachment) {
 	l.dropFrames()
 	l.ending.Lock()
 	if a != nil {
-		l.failure, l.hasLeft = cmp.Or(l.failure, a.broke), a.hasLeft
+		l.failure = cmp.Or(l.failure, a.broke)
 	}
 	l.over.happen()
-	closing, left, err := l.closing, l.hasLeft, l.failure
+	closing, left, err := l.closing, l.HasLeft(), l.failure
 	l.ending.Unlock()
 	switch {
 	case closing:
@@ -339,10 +338,8 @@ func (l *Link) Err() error {
 
 // HasLeft reports whether the peer has said goodbye, and all its frames have been read.
 func (l *Link) HasLeft() bool {
-	l.ending.Lock()
-	defer l.ending.Unlock()
 	a := l.attached.Load()
-	return l.hasLeft || a != nil && a.hasLeft
+	return a != nil && isClosed(a.left)
 }
 
 // Heard returns a number that grows with everything that arrives from the peer: each lane, each frame on
