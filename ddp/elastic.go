@@ -177,6 +177,8 @@ func (r *run[T]) sync(ctx context.Context, c *nexar.Comm) error {
 	}
 	r.Sampler.Seek(at)
 	r.steps, r.isSynced = steps, true
-	r.Log.Info("state of another rank", "rank", root, "steps", steps)
+	if root != c.Rank() {
+		r.Log.Info("training begins with the state of another rank", "rank", root, "steps", steps)
+	}
 	return nil
 }
