@@ -112,3 +112,53 @@ func TestWaitsForNeighbors(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryMismatchIsNoticed: of two ranks with different calls at least one returns an error or waits, whether they read each
+// other or not.
+func TestEveryMismatchIsNoticed(t *testing.T) {
+	calls := []plan.Algorithm{
+		{Plan: plan.FlatBroadcast},
+		{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBroadcast(rank, size, 1) }},
+		{Plan: func(rank, size, _ int) plan.Plan { return plan.FlatBarrier(rank, size) }},
+		{Plan: func(int, int, int) plan.Plan { return plan.Plan{Chunks: 1} }},
+	}
+	for a := range calls {
+		for b := range a {
+			for range 20 {
+				memories, _ := newMemories(2, 1<<10)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+				errs := make([]error, 2)
+				var ranks sync.WaitGroup
+				for rank, call := range []int{a, b} {
+					ranks.Go(func() {
+						r := newShort(memories[rank], NewSchedule(calls[call].Plans(2, 0)).Compile(rank), 0)
+						r.print = uint32(call)
+						errs[rank] = memories[rank].run(ctx, r)
+					})
+				}
+				ranks.Wait()
+				cancel()
+				if errs[0] == nil && errs[1] == nil {
+					t.Fatalf("call %d of rank 0 and call %d of rank 1: no rank has noticed", a, b)
+				}
+			}
+		}
+	}
+}
+
+// TestCallsWrap: a call is not compared with one of the same number that was made 2³² calls ago.
+func TestCallsWrap(t *testing.T) {
+	memories, _ := newMemories(2, 1<<10)
+	for call := range uint32(callsKept + 2) {
+		root := 0
+		if call == 0 {
+			root = 1 // It alone shows its calls.
+		}
+		if call == callsKept+1 {
+			for _, m := range memories {
+				m.calls -= callsKept + 1
+			}
+		}
+		trial{plan.Broadcast, plan.Algorithm{Plan: plan.FlatBroadcast}, 2, root, 1, 5, 0}.run(t, memories, call)
+	}
+}
