@@ -1,11 +1,17 @@
 package link
 
-import "github.com/nexar-go/nexar/internal/wire"
+import (
+	"time"
+
+	"github.com/nexar-go/nexar/internal/wire"
+)
 
 // A Delivery is what the connection before the current one has delivered of the frames and payloads that waited for it.
 type Delivery struct {
 	Stuck int       // bytes that waited on Lane, of which none has arrived; 0 if some have on each lane, or nothing waited
 	Lane  wire.Lane // if Stuck > 0
+	InRow int       // connections in a row with Stuck > 0, this one included
+	Since time.Time // when the next one after the first of them began
 }
 
 // A waiting is what waits on the lanes when a connection begins, and how far the peer has received.
@@ -26,6 +32,11 @@ func (x *exchange) noteDelivery(r *wire.Resume) {
 	for lane, n := range waited {
 		if n > 0 && now.received[lane] == x.began.received[lane] {
 			d.Stuck, d.Lane = n, wire.Lane(lane)
+		}
+	}
+	if d.Stuck > 0 {
+		if d.InRow, d.Since = x.delivery.InRow+1, x.delivery.Since; d.InRow == 1 {
+			d.Since = time.Now()
 		}
 	}
 	x.began, x.delivery = now, d
@@ -52,4 +63,12 @@ func (l *Link) LastDelivery() Delivery {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	return x.delivery
+}
+
+// ForgetDeliveries makes the connections before the current one not count in Delivery.InRow: they say nothing about others.
+func (l *Link) ForgetDeliveries() {
+	x := l.exchange()
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	x.delivery = Delivery{}
 }

@@ -35,12 +35,48 @@ func TestDelivery(t *testing.T) {
 			p.connect(t)
 			want := Delivery{Stuck: c.stuck}
 			if c.stuck > 0 {
-				want.Lane = wire.Bulk
+				want.Lane, want.InRow = wire.Bulk, 1
 			}
-			if got := p.a.LastDelivery(); got != want {
+			got := p.a.LastDelivery()
+			if got.Since.IsZero() != (c.stuck == 0) {
+				t.Errorf("in a row since %v", got.Since)
+			}
+			if got.Since = want.Since; got != want {
 				t.Errorf("the connection before is said to have delivered %+v, want %+v", got, want)
 			}
 		})
+	}
+}
+
+// TestDeliveriesInRow: connections that deliver nothing count from the last one on that has delivered something, even if the one after that ended before
+// anybody asked.
+func TestDeliveriesInRow(t *testing.T) {
+	const size = 1000
+	p := newPendingPair(t)
+	again := func() Delivery {
+		t.Helper()
+		p.a.Disconnect()
+		p.awaitPending(t)
+		p.connect(t)
+		return p.a.LastDelivery()
+	}
+	p.a.Deliver(&Transfer{Grant: p.b.Grant(&Sink{Dst: make([]byte, size), Owner: make(signal)}), Data: make([]byte, size), Owner: make(signal)})
+	p.connect(t) // Its bulk lane does not open.
+	first := again()
+	second := again()
+	if first.InRow != 1 || second.InRow != 2 || second.Since != first.Since {
+		t.Errorf("deliveries %+v and %+v, want 1 and 2 in a row since the same time", first, second)
+	}
+	p.a.exchange().began.received[wire.Bulk]-- // The connection delivers something.
+	if d := again(); d.InRow != 0 || !d.Since.IsZero() {
+		t.Errorf("after a connection that has delivered something: %+v, want none in a row", d)
+	}
+	if third := again(); third.InRow != 1 || third.Since == first.Since {
+		t.Errorf("the next one: %+v, want 1 in a row since now", third)
+	}
+	p.a.ForgetDeliveries()
+	if d := again(); d.InRow != 1 {
+		t.Errorf("after those before are forgotten: %+v, want 1 in a row", d)
 	}
 }
 

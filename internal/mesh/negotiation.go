@@ -34,10 +34,9 @@ type negotiation struct {
 	proposal  *route       // the current one, which the link may use; nil if there is none
 	waiting   []*candidate // in the order in which they become the current one
 
-	failed     []pathFailure // of connections between hosts that broke, the latest one of each path and host; does not change in place
-	fruitless  int           // connections in a row that have delivered nothing of what waited
-	declined   int           // proposals of the peer since the link broke
-	stuckSince time.Time     // the first of them has ended
+	failed    []pathFailure // of connections between hosts that broke, the latest one of each path and host; does not change in place
+	fruitless int           // connections in a row that have delivered nothing of what waited, the last time that the link got one
+	declined  int           // proposals of the peer since the link broke
 }
 
 // A candidate is a proposal that waits until it is the current one.
@@ -140,24 +139,22 @@ func (n *negotiation) declines(r *route, bulk *Path) bool {
 	return true
 }
 
-// noteDelivery notes what the connection before that of a route has delivered. The error ends the link: for limit, no connection has delivered anything.
-func (n *negotiation) noteDelivery(r *route, d link.Delivery, limit time.Duration) error {
-	switch {
-	case d.Stuck == 0 || r.isRelayed():
-		n.fruitless = 0
-		return nil
-	case n.fruitless == 0:
-		n.stuckSince = time.Now()
+// noteDelivery notes what the connection before that of a route has delivered. isOver says that the route must not have a second connection for bulk any more.
+// The error ends the link: for limit, no connection has delivered anything.
+func (n *negotiation) noteDelivery(r *route, l *link.Link, limit time.Duration) (isOver bool, err error) {
+	if r.isRelayed() {
+		l.ForgetDeliveries()
 	}
-	n.fruitless++
-	still, over := time.Since(n.stuckSince), r.path
+	d, before := l.LastDelivery(), n.fruitless
+	n.fruitless = d.InRow
+	still, over := time.Since(d.Since), r.path
 	if !n.isFruitless() || limit <= 0 || still < limit {
-		return nil
+		return n.isFruitless() && before < fruitlessMax && r.bulk != nil, nil
 	}
 	if d.Lane != wire.Control && r.bulk != nil {
 		over = r.bulk
 	}
-	return fmt.Errorf("%w: %d connections in a row, the last one over %s to %s, have delivered none of %d bytes for %v, although the node accepts connections; "+
+	return false, fmt.Errorf("%w: %d connections in a row, the last one over %s to %s, have delivered none of %d bytes for %v, although the node accepts connections; "+
 		"the network may drop long packets: compare the MTU of both hosts with that of the network between them",
 		transport.ErrPeerGone, n.fruitless, over.name(), r.conn.RemoteAddr(), d.Stuck, still.Round(time.Millisecond))
 }

@@ -171,9 +171,9 @@ func (ps *proposals) end(r *route, slot int, l *link.Link, connected bool) {
 			} else {
 				m.nextLocked(slot, membership.Connected, 0)
 			}
-			if err := p.noteDelivery(r, l.LastDelivery(), m.cfg.HeartbeatTimeout); err != nil {
+			if isOver, err := p.noteDelivery(r, l, m.cfg.HeartbeatTimeout); err != nil {
 				l.Fail(err)
-			} else if p.fruitless == fruitlessMax && r.bulk != nil {
+			} else if isOver {
 				l.Disconnect()
 			}
 		default: // It has broken, and another one may be in use.
