@@ -93,7 +93,7 @@ type Engine struct {
 		of map[*p2p.Waiters]struct{}
 	}
 
-	active atomic.Int64                       // collectives under way
+	active atomic.Int64                       // collectives under way that exchange frames
 	begun  atomic.Bool                        // a collective has begun since the last check of the watchdog
 	rest   atomic.Int64                       // time between the last check of the watchdog and the next; see Engine.resting
 	exact  struct{ from, until atomic.Int64 } // by the clock, when all operations are timed

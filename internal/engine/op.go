@@ -59,6 +59,9 @@ func (c *Comm) Start(w *exec.Work) (*Op, error) {
 func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 	c.seq++
 	op = c.newOpLocked(w)
+	if op.receiver != nil {
+		c.engine.active.Add(1)
+	}
 	c.engine.begin(c.watchTick())
 	op.stampLocked()
 	op.exec.StartLocked(&op.call.Call, &op.work)
@@ -193,7 +196,9 @@ func (op *Op) endLocked() {
 	op.countLocked()
 	c.calls.end(op.call)
 	op.state = ended
-	c.engine.active.Add(-1)
+	if op.receiver != nil {
+		c.engine.active.Add(-1)
+	}
 	if c.err != nil {
 		c.draining = c.draining && c.calls.live > 0
 		c.drained.Broadcast()

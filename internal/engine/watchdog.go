@@ -65,12 +65,11 @@ type search struct {
 	ask     []int         // ranks to query in this round
 }
 
-// untilWoken is the value of [Engine.rest] while the watchdog sleeps until it is woken.
+// untilWoken is the value of [Engine.rest] while the watchdog sleeps until it is woken, and the time until the next check without operations.
 const untilWoken = time.Duration(math.MaxInt64)
 
-// begin counts an operation in that has to be checked within a time, and wakes the watchdog if it sleeps for longer.
+// begin wakes the watchdog if it sleeps for longer than the time within which an operation that begins has to be checked.
 func (e *Engine) begin(within time.Duration) {
-	e.active.Add(1)
 	if !e.begun.Load() { // usually set: a load costs less than a store
 		e.begun.Store(true)
 	}
@@ -100,7 +99,7 @@ func (e *Engine) watch() {
 	var comms []*Comm
 	occupied := make(map[*link.Link]bool)
 	for {
-		next := dozeMax
+		next := untilWoken
 		select {
 		case <-e.stop:
 			return
@@ -122,7 +121,7 @@ func (e *Engine) watch() {
 			e.watchStalls(now.Sub(last), occupied)
 			last = now
 		}
-		if idle++; e.active.Load() > 0 {
+		if idle++; next < untilWoken {
 			idle, tick = 0, min(next, watchTick<<skippedMax)
 		} else {
 			next = tick // An operation like the last one may follow soon.
@@ -158,9 +157,6 @@ func (e *Engine) sleep(timer *time.Timer, next time.Duration, idle bool) {
 // occupies no link for long.
 func (e *Engine) occupy(comms []*Comm, links map[*link.Link]bool) {
 	clear(links)
-	if e.active.Load() == 0 {
-		return
-	}
 	for _, c := range comms {
 		c.mu.Lock()
 		c.occupyLocked(links)
@@ -196,10 +192,10 @@ func (c *Comm) watch(now time.Time, ago time.Duration, occupied map[*link.Link]b
 }
 
 func (c *Comm) watchLocked(now time.Time, ago time.Duration, occupied map[*link.Link]bool) (next time.Duration, fx *effects) {
-	next = dozeMax
 	if c.calls.live == 0 {
-		return next, nil
+		return untilWoken, nil
 	}
+	next = dozeMax
 	stopped := max(0, ago-tickCreditMax)
 	if len(occupied) > 0 && slices.ContainsFunc(c.linkTo, func(l *link.Link) bool { return occupied[l] }) {
 		stopped = ago

@@ -66,7 +66,7 @@ type Poller struct {
 	Links []*link.Link
 	// Place keeps this rank on a separate processor; nil if that does not matter.
 	Place *affinity.Place
-	// Active is the number of running collectives of this node.
+	// Active is the number of running collectives of this node that exchange frames.
 	Active *atomic.Int64
 
 	pace    pace

@@ -73,7 +73,7 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 	}
 	m.place.Judge()
 	m.calls++
-	m.call(m.cfg.Rank, m.calls).Store(callOf(m.calls, r.print))
+	m.show(r)
 	for piece := range r.Channels {
 		if piece > 0 {
 			if err := r.poll(ctx); err != nil {
@@ -100,8 +100,19 @@ func (m *Memory) run(ctx context.Context, r *Execution) error {
 
 func callOf(number, fingerprint uint32) uint64 { return uint64(number)<<32 | uint64(fingerprint) }
 
-// compare looks for another call at the neighbors that this rank reads nothing from. Of two
-// neighbors, the later one sees the fingerprint of the other.
+// show shows the call to the neighbors that this rank reads nothing from. A neighbor that it reads shows another call in its posts.
+func (m *Memory) show(r *Execution) {
+	shown := m.call(m.cfg.Rank, m.calls)
+	switch {
+	case len(r.program.unread) > 0:
+		shown.Store(callOf(m.calls, r.print))
+	case shown.Load() != 0: // Numbers wrap around, so that it could be taken for a later call. Mostly there is none: a load costs less than a store.
+		shown.Store(0)
+	}
+}
+
+// compare looks for another call at the neighbors that this rank reads nothing from. Of two that read nothing from each other, the
+// later one sees the fingerprint of the other.
 func (m *Memory) compare(r *Execution) error {
 	for _, rank := range r.program.unread {
 		shown := m.call(rank, m.calls).Load()
