@@ -36,9 +36,9 @@ func (r *Runner) Begin(t *Task) (*engine.Op, error) {
 	}
 	t.Canonical = r.Canonical(t.Kind) && t.Op != 0
 	t.Schedule, t.Work.Timeout = r.Selector.Schedule(&t.Shape), r.timeout(t)
-	work, merged := &t.Work, exec.Work{}
+	work := &t.Work
 	if t.InPlace {
-		merged = t.inPlace()
+		merged := t.inPlace()
 		work = &merged
 	}
 	if t.Prepare != nil {

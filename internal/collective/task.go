@@ -137,9 +137,13 @@ func bytesOf[T any](s []T) []byte {
 // CheckRoot returns an error unless root is a rank.
 func (r *Runner) CheckRoot(root int) error {
 	if root < 0 || root >= r.Size {
-		return fmt.Errorf("%w: root %d of %d ranks", ErrRank, root, r.Size)
+		return r.badRoot(root)
 	}
 	return nil
+}
+
+func (r *Runner) badRoot(root int) error {
+	return fmt.Errorf("%w: root %d of %d ranks", ErrRank, root, r.Size)
 }
 
 func checkLength(name string, got, want int) error {

@@ -50,9 +50,12 @@ func (c *Comm) update(transition func(fx *effects)) {
 // and ends its operations and messages. Other ranks are told first: a caller that learns of the
 // failure may close the node at once, and the goodbye must not arrive before the reason.
 func (c *Comm) carryOut(fx *effects) {
-	if fx == nil {
-		return
+	if fx != nil {
+		c.perform(fx)
 	}
+}
+
+func (c *Comm) perform(fx *effects) {
 	if fx.revoke != nil {
 		c.tell(func(l *link.Link) {
 			if !fx.linked || l.IsUsed() {

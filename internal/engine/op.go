@@ -69,7 +69,8 @@ func (c *Comm) startLocked(w *exec.Work) (op *Op, fx *effects) {
 		fx = new(effects)
 		c.revokeLeftLocked(fx, *c.refuses)
 	}
-	if f := c.early[c.seq]; f != nil {
+	if len(c.early) > 0 { // mostly false: a length costs less than a look-up
+		f := c.early[c.seq]
 		delete(c.early, c.seq)
 		for f != nil {
 			next := f.Next
@@ -132,7 +133,13 @@ func (c *Comm) endIfGoneLocked(fx *effects, op *Op) {
 // nothing uses the buffers of the operation, and the Op must not be used again.
 func (op *Op) Wait(ctx context.Context) error {
 	if !op.completed {
-		switch op.await(ctx) {
+		var outcome exec.Outcome
+		if _, limited := ctx.Deadline(); limited {
+			outcome = op.awaitLimited(ctx)
+		} else {
+			outcome = op.exec.Wait(ctx, op.ended)
+		}
+		switch outcome {
 		case exec.Recycled:
 			return nil
 		case exec.Cancelled:
@@ -165,11 +172,8 @@ func (op *Op) cause(ctx context.Context) error {
 	return c.cause(ctx, begun, w)
 }
 
-// await calls the Wait of the execution. It counts the goroutine if ctx has a deadline.
-func (op *Op) await(ctx context.Context) exec.Outcome {
-	if _, ok := ctx.Deadline(); !ok {
-		return op.exec.Wait(ctx, op.ended)
-	}
+// awaitLimited calls the Wait of the execution, and counts the goroutine: ctx has a deadline.
+func (op *Op) awaitLimited(ctx context.Context) exec.Outcome {
 	limited := &op.comm.limited // The operation may belong to a later call when Wait returns.
 	limited.Add(1)
 	defer limited.Add(-1)

@@ -67,39 +67,44 @@ type Vectors struct {
 	Layout
 	Chunks   int // of the plan
 	Channels int
+	schedule *Schedule // which has these
 	bufs     [3]window // by plan.Buf; Temp is that of all channels
-	pool     *bufpool.Pool
 	temp     *bufpool.Buffer
 	tempSize int  // of one channel
 	oneTemp  bool // all channels use the same Temp, one after the other
 	equal    bool // there is one channel, and every chunk has Count elements, also of Temp
 }
 
-// Set sets the buffers of a call whose plan cuts the vector into chunks. TakeTemp is called next. It is
-// short enough to be inlined.
+// Set sets the buffers of a call whose plan cuts the vector into chunks. TakeTemp is called next. Most calls have the schedule of
+// the one before.
 func (v *Vectors) Set(w *Work, chunks int) {
-	v.Layout, v.Chunks, v.Channels, v.pool = w.Layout, chunks, w.Channels, w.Pool
+	if v.schedule != w.Schedule {
+		v.schedule, v.Layout, v.Chunks, v.Channels = w.Schedule, w.Layout, chunks, w.Channels
+		v.equal = v.Channels == 1 && v.Uneven == nil && (v.Blocks || chunks == 1)
+	}
 	data, input := &v.bufs[plan.Data], &v.bufs[plan.Input]
 	data.mem, data.first = w.Data, w.DataFirst
 	input.mem, input.first = w.Input, w.InputFirst
-	v.tempSize = 0
-	v.equal = v.Channels == 1 && v.Uneven == nil && (v.Blocks || chunks == 1)
 }
 
 // TakeTemp gets the memory for the chunks lo ≤ i < hi of Temp: for each channel, or
 // once for all of them.
 func (v *Vectors) TakeTemp(lo, hi int, once bool) {
-	size := v.SizeTemp(lo, hi, once)
-	if size == 0 { // as in a barrier
-		return
+	if hi > lo {
+		v.takeTemp(lo, hi, once)
 	}
-	v.temp = v.pool.Get(size)
-	v.LendTemp(v.temp.B)
+}
+
+func (v *Vectors) takeTemp(lo, hi int, once bool) {
+	if size := v.SizeTemp(lo, hi, once); size > 0 {
+		v.temp = v.schedule.Pool.Get(size)
+		v.LendTemp(v.temp.B)
+	}
 }
 
 // SizeTemp is TakeTemp without the memory. It returns the length of the memory, which LendTemp sets unless it is 0.
 func (v *Vectors) SizeTemp(lo, hi int, once bool) (size int) {
-	v.oneTemp = once
+	v.oneTemp, v.tempSize = once, 0
 	if hi <= lo {
 		return 0
 	}
@@ -119,10 +124,10 @@ func (v *Vectors) LendTemp(mem []byte) { v.bufs[plan.Temp].mem = mem }
 // Release gives the memory for Temp back and forgets the buffers.
 func (v *Vectors) Release() {
 	if v.temp != nil {
-		v.pool.Put(v.temp)
-		v.temp = nil
+		v.schedule.Pool.Put(v.temp)
+		v.temp, v.bufs[plan.Temp].mem = nil, nil
 	}
-	v.bufs = [3]window{}
+	v.bufs[plan.Data].mem, v.bufs[plan.Input].mem = nil, nil
 }
 
 // Size returns the length of the longer vector.
@@ -195,9 +200,13 @@ func (v *Vectors) tempAt(i, channel int) int {
 
 // Length returns the size of a span in a channel, in bytes.
 func (v *Vectors) Length(sp plan.Span, channel int) int {
-	if v.equal {
-		return (sp.Hi - sp.Lo) * v.Count * v.Elem
+	if !v.equal {
+		return v.length(sp, channel)
 	}
+	return (sp.Hi - sp.Lo) * v.Count * v.Elem
+}
+
+func (v *Vectors) length(sp plan.Span, channel int) int {
 	if v.Uneven == nil || sp.Buf == plan.Temp && v.Channels == 1 {
 		return v.tempAt(sp.Hi, channel) - v.tempAt(sp.Lo, channel)
 	}

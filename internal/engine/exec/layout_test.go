@@ -95,7 +95,7 @@ func takeTemp(t *testing.T, v *Vectors, lo, hi int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.pool = pool
+	v.schedule = &Schedule{Pool: pool}
 	v.TakeTemp(lo, hi, false)
 	mem := v.bufs[plan.Temp].mem
 	clear(mem)

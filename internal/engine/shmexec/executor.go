@@ -3,6 +3,7 @@ package shmexec
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,11 +21,6 @@ type Executor struct {
 	idle   sync.Cond   // signaled when a failed operation no longer uses the memory
 	pieces uint32      // of all started operations
 	last   *Execution  // the last started operation, until it ends
-
-	// Of the last started operation.
-	schedule *exec.Schedule
-	shape    uint64 // see shape
-	unit     int
 }
 
 // Executor returns the executor of the communicator with this lock. It owns the Memory from now
@@ -48,10 +44,15 @@ type Execution struct {
 	executor *Executor
 	op       exec.Op
 
-	program *Program
-	unit    int                    // the length in bytes of the longest chunk in any piece on any rank
-	print   uint32                 // the fingerprint of the call
-	reduce  func(dst, a, b []byte) // dst = a op b
+	// Most calls have the schedule of the one before.
+	schedule *exec.Schedule
+	program  *Program
+	shape    uint64 // see shape
+	stride   int    // the distance between two payloads of a piece
+	room     int    // the length of all of them, with chunks as long as the longest in any piece on any rank
+
+	print  uint32                 // the fingerprint of the call
+	reduce func(dst, a, b []byte) // dst = a op b
 
 	mark       uint32        // the number of pieces of a rank that has finished this operation
 	before     chan struct{} // closed when the operation before this one has ended; nil without one
@@ -65,25 +66,34 @@ type Execution struct {
 // StartLocked implements [exec.Execution]. Without an operation before it, the operation
 // occupies the memory from here on.
 func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
-	x, p := r.executor, w.Plan.(*Program)
-	if w.Channels > 1 && !p.Single {
-		panic("shmexec: a vector in pieces for a plan that cannot be cut")
+	x := r.executor
+	if r.schedule != w.Schedule {
+		r.prepare(call, w.Schedule)
 	}
+	p := r.program
 	r.Set(w, p.Chunks)
 	r.TakeTemp(p.TempLo, p.TempHi, true)
-	r.program, r.reduce = p, w.Reduce
-	if x.schedule != w.Schedule {
-		x.schedule, x.shape, x.unit = w.Schedule, shape(call), w.Layout.Unit(p.Chunks, w.Channels)
-	}
-	r.unit, r.print = x.unit, uint32(mix(x.shape, call.Seq)>>32)
+	r.reduce, r.print = w.Reduce, uint32(mix(r.shape, call.Seq)>>32)
 	x.pieces += uint32(r.Channels)
-	r.mark, r.busy = x.pieces, 1
-	r.before, r.next, r.mismatched, r.unmet = nil, nil, 0, nil
+	r.mark, r.busy, r.before = x.pieces, 1, nil
 	if x.last != nil {
 		r.before, r.busy = make(chan struct{}), 0
 		x.last.next = r
 	}
 	x.last = r
+}
+
+// prepare sets what calls with a schedule have in common.
+func (r *Execution) prepare(call *wire.Call, s *exec.Schedule) {
+	p, most := s.Plan.(*Program), r.executor.memory.pieceBytes
+	r.schedule, r.program, r.shape = s, p, shape(call)
+	r.stride = p.stride(s.Layout.Unit(p.Chunks, s.Channels))
+	if r.room = r.stride * p.Units; r.room > most {
+		panic(fmt.Sprintf("shmexec: a piece of %d bytes, with room for %d", r.room, most))
+	}
+	if s.Channels > 1 && !p.Single {
+		panic("shmexec: a vector in pieces for a plan that cannot be cut")
+	}
 }
 
 // shape returns a hash of a call without its sequence number. Different calls have the same hash, and
@@ -144,6 +154,13 @@ var errPanicked = errors.New("the reduction function did not return")
 
 // runInMemory executes the operation, and reports whether it has completed.
 func (r *Execution) runInMemory(ctx context.Context) (completed bool) {
+	if r.reduce != nil { // It may be a function of the user.
+		return r.runReduction(ctx)
+	}
+	return r.finish(r.executor.memory.run(ctx, r))
+}
+
+func (r *Execution) runReduction(ctx context.Context) (completed bool) {
 	err := errPanicked
 	defer func() { completed = r.finish(err) }()
 	err = r.executor.memory.run(ctx, r)

@@ -31,6 +31,7 @@ package shmexec
 
 import (
 	"context"
+	"encoding/binary"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -154,10 +155,10 @@ type Memory struct {
 	strips    []strip
 	sleepsOn  atomic.Pointer[atomic.Uint32] // the counter that this rank sleeps on
 
+	countUnit, printUnit uint64 // see headUnit
+
 	ring    int // the position in the ring for the next payloads
 	body    int // the offset of the payloads of the current piece
-	stride  int // the distance between two of them
-	room    int // the length of all of them
 	stores  ntstore.Writer
 	touched bool // memory is reserved for the ring
 	left    bool
@@ -186,6 +187,7 @@ func New(cfg Config) *Memory {
 		m.cfg.Processors = Processors()
 	}
 	m.crowded = m.n > m.cfg.Processors
+	m.countUnit, m.printUnit = headUnit(countAt), headUnit(printAt)
 	m.find()
 	if !cfg.SameProcess {
 		m.yield, m.yields = spin.Across(), yieldsAcross
@@ -199,6 +201,13 @@ func New(cfg Config) *Memory {
 		m.sleepFirst = min(sleepFirst*time.Duration(m.n)/time.Duration(many), sleepMax)
 	}
 	return m
+}
+
+// headUnit returns the first 8 bytes of a cell with a number of 1 at an offset.
+func headUnit(at int) uint64 {
+	var head [8]byte
+	binary.NativeEndian.PutUint32(head[at:], 1)
+	return binary.NativeEndian.Uint64(head[:])
 }
 
 // find sets the pointers to the counters.
@@ -218,9 +227,6 @@ func (m *Memory) attach(rank int, area []byte) {
 // attachFor attaches the areas that a program needs. It blocks while one of them cannot be attached, for at most
 // attachTime: if the process of its rank has ended, the operation fails meanwhile for that reason.
 func (m *Memory) attachFor(ctx context.Context, r *Execution) error {
-	if m.attached == r.program {
-		return nil
-	}
 	for _, rank := range r.program.needs {
 		var began time.Time
 		for m.cfg.Areas[rank] == nil {
@@ -316,7 +322,7 @@ func (m *Memory) words(at int) []*atomic.Uint32 {
 }
 
 // cell returns the offset of the cell of a piece. It is the same in every area.
-func (m *Memory) cell(piece int64) int { return cellsAt + int(piece%Depth)*line }
+func (m *Memory) cell(piece int64) int { return cellsAt + int(uint64(piece)%Depth)*line }
 
 // allocate allocates room in the ring of every area for the payloads of a piece, apart from
 // those of the piece before, which slower ranks may still read. When the ring wraps around,

@@ -2,7 +2,6 @@ package shmexec
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -64,12 +63,10 @@ func (p *Program) room(unit int) int { return p.stride(unit) * p.Units }
 
 // run executes an operation. All ranks run the same collectives in the same order.
 func (m *Memory) run(ctx context.Context, r *Execution) error {
-	m.stride = r.program.stride(r.unit)
-	if m.room = m.stride * r.program.Units; m.room > m.pieceBytes {
-		panic(fmt.Sprintf("shmexec: a piece of %d bytes, with room for %d", m.room, m.pieceBytes))
-	}
-	if err := m.attachFor(ctx, r); err != nil {
-		return err
+	if m.attached != r.program {
+		if err := m.attachFor(ctx, r); err != nil {
+			return err
+		}
 	}
 	m.place.Judge()
 	m.calls++
@@ -136,12 +133,9 @@ func (m *Memory) closeCell(r *Execution) {
 // post raises the counter of a cell and sets the fingerprint beside it, in one store: each store
 // to a line that others read has to get the line back from them.
 func (m *Memory) post(r *Execution, cell int, count uint32) {
-	var both [8]byte
-	binary.NativeEndian.PutUint32(both[countAt:], count)
-	binary.NativeEndian.PutUint32(both[printAt:], r.print)
-	head := m.cfg.Areas[m.cfg.Rank][cell : cell+len(both)]
-	(*atomic.Uint64)(unsafe.Pointer(&head[0])).Store(binary.NativeEndian.Uint64(both[:]))
-	m.wakeSleepers((*atomic.Uint32)(unsafe.Pointer(&head[countAt])), r.program.readers)
+	head := unsafe.Pointer(&m.cfg.Areas[m.cfg.Rank][cell])
+	(*atomic.Uint64)(head).Store(uint64(count)*m.countUnit + uint64(r.print)*m.printUnit)
+	m.wakeSleepers((*atomic.Uint32)(unsafe.Add(head, countAt)), r.program.readers)
 }
 
 // free waits until the cell of the next piece is free: all readers of its last piece have
@@ -177,8 +171,8 @@ func (m *Memory) finished(ctx context.Context, r *Execution, ranks []int) error 
 // piece runs the plan for one piece.
 func (m *Memory) piece(ctx context.Context, r *Execution, piece int) error {
 	cell := m.cell(m.pieces)
-	if m.body = cell + shortAt; m.room > shortMax {
-		if err := m.allocate(m.room); err != nil {
+	if m.body = cell + shortAt; r.room > shortMax {
+		if err := m.allocate(r.room); err != nil {
 			return err
 		}
 	}
@@ -280,6 +274,6 @@ func (m *Memory) bytes(r *Execution, at *ref, piece, n int) []byte {
 	if !at.inArea {
 		return r.Bytes(at.Span, piece)
 	}
-	from := m.body + at.unit*m.stride
+	from := m.body + at.unit*r.stride
 	return m.cfg.Areas[at.rank][from : from+n : from+n]
 }
