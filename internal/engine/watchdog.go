@@ -104,8 +104,9 @@ func (e *Engine) watch() {
 		case <-e.stop:
 			return
 		case <-e.wake:
-			e.begun.Store(false)
-			next, tick = watchTick, watchTick
+			if tick = watchTick; e.begun.Swap(false) { // otherwise a message has woken it
+				next = watchTick
+			}
 			if idle >= watchIdle {
 				idle, last = 0, time.Now() // The time asleep does not count.
 			}
