@@ -226,6 +226,24 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestKilledWhileItRemoves: a process was killed while it removed an old checkpoint. The next one is written, and the rest is removed.
+func TestKilledWhileItRemoves(t *testing.T) {
+	dir := t.TempDir()
+	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
+		s := open(t, c, dir)
+		for step := range 2 {
+			must(t, s.Save(t.Context(), int64(step), newState(c, 100).fill(step).items()...))
+		}
+		if must(t, c.Barrier(t.Context())); c.Rank() == 0 {
+			must(t, os.Remove(filepath.Join(dir, "step-0", "manifest.json")))
+		}
+		must(t, s.Save(t.Context(), 2, newState(c, 100).fill(2).items()...))
+	})
+	if names := list(t, dir); !slices.Equal(names, []string{"step-1", "step-2"}) {
+		t.Errorf("folders %v, want step-1 and step-2", names)
+	}
+}
+
 // TestRefused: files that are damaged, truncated, missing, foreign or newer are refused, by their names, on all ranks.
 func TestRefused(t *testing.T) {
 	change := func(name string, f func(b []byte) []byte) func(dir string) error {

@@ -275,9 +275,12 @@ func (s *Saver) removeOld() error {
 		return err
 	}
 	for _, step := range list[min(s.keep, len(list)):] {
-		// Without its manifest a folder that is removed in part is no checkpoint.
+		// A process may be killed here: a folder without its manifest is no checkpoint.
 		folder := filepath.Join(s.dir, stepFolder(step))
-		err = errors.Join(err, os.Remove(filepath.Join(folder, manifestName)), os.RemoveAll(folder))
+		if e := os.Remove(filepath.Join(folder, manifestName)); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+		err = errors.Join(err, os.RemoveAll(folder))
 	}
 	return err
 }

@@ -33,6 +33,7 @@ type step[T Float] struct {
 	next    int      // the first bucket that is not passed to the worker
 	work    chan int // buckets for the worker
 	done    chan struct{}
+	cancel  context.CancelCauseFunc // of the reductions
 
 	// Of the worker, until done is closed.
 	err       error
@@ -131,6 +132,7 @@ func (m *Model[T]) Close() error {
 	if s != nil { // a step without Finish
 		close(s.work)
 		<-s.done
+		s.cancel(nil)
 	}
 	return err
 }
@@ -138,7 +140,7 @@ func (m *Model[T]) Close() error {
 // Begin begins a step in which this rank has so many samples, and returns those of all ranks together. It is a
 // collective of 8 bytes. If no rank has samples, it returns 0, and no step has begun: all data has been used.
 //
-// ctx is that of the whole step: if it ends before [Model.Finish], the communicator ends on all ranks.
+// ctx is that of the whole step: if it ends before [Model.Finish] returns, the communicator of the Model ends on all ranks.
 func (m *Model[T]) Begin(ctx context.Context, samples int) (total int, err error) {
 	m.mu.Lock()
 	inStep := m.step != nil
@@ -166,6 +168,7 @@ func (m *Model[T]) Begin(ctx context.Context, samples int) (total int, err error
 	for i, b := range m.buckets {
 		s.left[i] = len(b)
 	}
+	ctx, s.cancel = context.WithCancelCause(ctx)
 	m.mu.Lock()
 	m.step = s
 	m.mu.Unlock()
@@ -232,7 +235,7 @@ func (e *NonFiniteError) Error() string {
 }
 
 // Finish waits until all gradients are reduced: each Grad is the mean over the samples of all ranks, with the same bits on all of them. Gradients of
-// parameters that were not ready on this rank, as they were not used, count as 0.
+// parameters that were not ready on this rank, as they were not used, count as 0. If ctx or that of Begin ends first, the communicator of the Model ends on all ranks.
 func (m *Model[T]) Finish(ctx context.Context) (Result, error) {
 	m.mu.Lock()
 	s := m.step
@@ -250,6 +253,8 @@ func (m *Model[T]) Finish(ctx context.Context) (Result, error) {
 	}
 	m.step = nil
 	m.mu.Unlock()
+	defer s.cancel(nil)
+	defer context.AfterFunc(ctx, func() { s.cancel(context.Cause(ctx)) })()
 	close(s.work)
 	<-s.done
 	err := s.err

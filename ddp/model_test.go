@@ -1,12 +1,14 @@
 package ddp_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/compress"
@@ -449,6 +451,27 @@ func TestOverlap(t *testing.T) {
 			}
 			_, err = m.Finish(t.Context())
 			must(t, err)
+		}
+	})
+}
+
+// TestCancelled: a rank gives up in Finish while another one computes, and both learn of it.
+func TestCancelled(t *testing.T) {
+	run(t, 2, func(t *testing.T, c *nexar.Comm) {
+		m, err := ddp.New(t.Context(), c, params(0, float32Of), ddp.Config{})
+		must(t, err)
+		defer m.Close()
+		_, err = m.Begin(t.Context(), 1)
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if c.Rank() == 0 {
+			time.AfterFunc(10*time.Millisecond, cancel)
+		} else {
+			<-m.Comm().Done()
+		}
+		if _, err = m.Finish(ctx); c.Rank() == 0 && !errors.Is(err, context.Canceled) || c.Rank() == 1 && !errors.Is(err, nexar.ErrRevoked) {
+			t.Errorf("rank %d: %v", c.Rank(), err)
 		}
 	})
 }
