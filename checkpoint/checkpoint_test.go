@@ -16,7 +16,7 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// A state is what a rank saves and loads.
+// A state is the state that a rank saves and loads.
 type state struct {
 	whole    []float32 // the same on all ranks
 	own      []int64   // the elements from offset on of a vector of total
@@ -192,7 +192,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestCrash: what a process leaves that is killed while it writes is removed, and the checkpoint before is read; also if it was being replaced.
+// TestCrash: New removes the files of a process that was killed while it wrote, and Load reads the checkpoint before, also if it was being replaced.
 func TestCrash(t *testing.T) {
 	for _, leave := range []func(dir string) error{
 		func(dir string) error {

@@ -5,7 +5,7 @@
 //	s, err := checkpoint.New(ctx, comm, "/shared/job", checkpoint.Config{})
 //	defer s.Close()
 //	state := []checkpoint.Item{
-//		checkpoint.Replicated("w", w),                       // the same on all ranks, each of which writes a share
+//		checkpoint.Replicated("w", w),                       // the same on all ranks; each writes a share
 //		checkpoint.Sharded("moments", mine, offset, total),  // each rank has a part
 //		checkpoint.Value("position", &position),             // JSON, of rank 0
 //	}

@@ -2,7 +2,7 @@ package checkpoint
 
 import "io"
 
-// A File is what a rank writes.
+// A File is the file of a rank or the manifest.
 type File interface {
 	io.Writer
 	Sync() error

@@ -27,7 +27,7 @@ func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func sumText(sum uint32) string { return fmt.Sprintf("%08x", sum) }
 
-// A file is what a rank writes. The functions of os are fields, so that tests can make them fail.
+// A file is the file of a rank or the manifest. Tests make it fail.
 type file interface {
 	io.Writer
 	Sync() error
@@ -130,7 +130,7 @@ func (r *reader) read(t *tensor, dst []byte, offset, count int) error {
 	return nil
 }
 
-// readPart copies what a part has of dst, which begins with element offset.
+// readPart copies the elements of a part that belong to dst. dst begins with element offset.
 func (r *reader) readPart(f *os.File, t *tensor, p tensorPart, dst []byte, offset int) error {
 	if r.buffer == nil {
 		r.buffer = make([]byte, chunk)

@@ -13,13 +13,13 @@ import (
 type Item interface {
 	// name identifies the item in a checkpoint.
 	name() string
-	// part returns what this rank writes. Item copies it.
+	// part returns a copy of the elements or the value that this rank writes.
 	part(rank, size int) (part, error)
 	// load sets the item. The checkpoint has it as described.
 	load(r *reader, t *tensor) error
 }
 
-// A part is what a rank writes of an item: elements of a vector, or a JSON value.
+// A part is the share of an item that one rank writes: elements of a vector, or a JSON value.
 type part struct {
 	elem   elem
 	offset int // of the first element
@@ -48,7 +48,7 @@ func Replicated[T nexar.Number](name string, data []T) Item {
 	return &vector[T]{title: name, data: data, total: len(data), isReplicated: true}
 }
 
-// Sharded is a vector of total elements of which this rank has those from offset on. Parts of ranks may overlap, and together they must be all of it. Load
+// Sharded is a vector of total elements. This rank has a part of it, from offset on. Parts of ranks may overlap, and together they must be all of it. Load
 // sets the part that this rank has then, which may be another one than that which it has written.
 func Sharded[T nexar.Number](name string, part []T, offset, total int) Item {
 	return &vector[T]{title: name, data: part, offset: offset, total: total}
@@ -87,7 +87,7 @@ func (v *vector[T]) load(r *reader, t *tensor) error {
 	return r.read(t, bytesOf(v.data), v.offset, len(v.data))
 }
 
-// Value is a value that JSON has, of which v is a pointer. Rank 0 writes it, and Load sets it on all ranks.
+// Value is a value that encoding/json can encode; v points to it. Rank 0 writes it, and Load sets it on all ranks.
 func Value(name string, v any) Item { return &value{name, v} }
 
 type value struct {

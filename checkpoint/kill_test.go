@@ -63,7 +63,7 @@ func writeForEver(dir string) error {
 	return fmt.Errorf("no more checkpoints")
 }
 
-// TestKilled: after kill -9 at any time the newest checkpoint is the last one whose Save had returned, or the one after it, and it is whole.
+// TestKilled: after kill -9 at any time the newest checkpoint is the last one that Save had written, or the one after it, and it is whole.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	last := int64(-1)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// program and version identify a manifest. A version that cannot read what a newer one has written refuses it.
+	// program and version identify a manifest. A program refuses manifests of newer versions.
 	program = "nexar checkpoint"
 	version = 1
 

@@ -39,7 +39,7 @@ type Saver struct {
 const keepDefault = 2
 
 // New returns a Saver for a folder, which it makes if necessary. All ranks call it as they call a collective. The Saver has a communicator of its own, so that
-// ranks make collectives on c while it writes. New removes what earlier processes have begun to write.
+// ranks make collectives on c while it writes. New removes files that earlier processes began to write.
 func New(ctx context.Context, c *nexar.Comm, dir string, cfg Config) (*Saver, error) {
 	own, err := c.Dup(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Saver) Save(ctx context.Context, step int64, items ...Item) error {
 	return errors.Join(s.Start(ctx, step, items...), s.Wait())
 }
 
-// copyParts returns what this rank writes.
+// copyParts returns copies of the parts that this rank writes.
 func copyParts(c *nexar.Comm, step int64, items []Item) ([]part, error) {
 	if step < 0 {
 		return nil, fmt.Errorf("step %d, must not be negative", step)
@@ -246,7 +246,7 @@ func (s *Saver) writeManifest(folder string, m *manifest) (err error) {
 	return errors.Join(err, f.Sync(), f.Close(), syncFolder(folder))
 }
 
-// removePartial removes what earlier processes have begun to write, and brings back a checkpoint that they did not replace.
+// removePartial removes files that earlier processes began to write, and brings back a checkpoint that they did not replace.
 func (s *Saver) removePartial() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -286,8 +286,8 @@ func (s *Saver) removeOld() error {
 }
 
 // Load sets the items to the newest checkpoint and returns its step, or -1 and no error if there is none. All ranks call it with items of the same names; the
-// checkpoint may have more. It may have been written by another number of ranks. If the newest one is damaged, the error names the file, and the items are undefined: to go back to an
-// older one, remove the folder.
+// checkpoint may have more. It may have been written by another number of ranks. If the newest one is damaged, the error names the file, and the items are
+// undefined: to go back to an older one, remove the folder.
 func (s *Saver) Load(ctx context.Context, items ...Item) (step int64, err error) {
 	if err := s.Wait(); err != nil {
 		return -1, err

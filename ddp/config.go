@@ -14,19 +14,19 @@ type Config struct {
 	BucketBytes int
 	// Format is the format of gradients on their way; [Exact] by default.
 	Format Format
-	// Compressor, if not nil, returns the compressor of a parameter, given its index. It must keep what it does not send, as
+	// Compressor, if not nil, returns the compressor of a parameter, given its index. It must keep the rest for later steps, as
 	// [compress.ErrorFeedback] does; see [compress.TopK]. Every rank gets the encodings of all ranks, so it pays off
 	// if encodings are short. Format must be Exact, and parameters float32 or float64.
 	Compressor func(param int) compress.Compressor
 	// MaxNorm, if not 0, scales the gradients so that their global norm, the square root of the sum of the squares of all elements, is at most MaxNorm.
 	MaxNorm float64
-	// NonFinite says what happens if a gradient of a rank has an element that is infinite or NaN; [Fail] by default.
+	// NonFinite is the policy for gradients with infinite or NaN elements; [Fail] by default.
 	NonFinite Policy
-	// Root is the rank whose parameters all ranks get.
+	// Root is the rank that gives its parameters to all.
 	Root int
 }
 
-// A Policy says what happens if a gradient has an element that is infinite or NaN.
+// A Policy decides about gradients with infinite or NaN elements.
 type Policy uint8
 
 // The policies.
@@ -42,9 +42,9 @@ const (
 // A Format is the format of gradients between ranks.
 type Format uint8
 
-// The formats. All but Exact round twice: each rank sends its part of the sum of each other rank, rounded; the sum of these is computed in float32, in the
-// order of ranks, and rounded for all. So the error does not grow with the number of rounds, and all ranks have the same bits. What a rank rounds away in
-// its own gradients it adds to the gradients of its next step (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014).
+// The formats. All but Exact round twice. Each rank adds a part of the vector: the others send it their elements of that part, rounded, and it adds them in
+// float32, in the order of ranks. It rounds the sum and sends it to all. So the error does not grow with the number of ranks in a chain, and all ranks have
+// the same bits. Each rank adds its rounding errors to its elements of the next step (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014).
 //
 // Gradients in these formats are divided by the scale of their block of 256 elements, the largest magnitude in it, except in BF16, which has
 // the range of float32.

@@ -26,7 +26,7 @@
 //
 // Gradients are reduced in buckets of [Config.BucketBytes]. The reduction of a bucket starts when [Model.Ready] was called for its last gradient, so
 // most of the communication takes place during the backward pass (Li et al., "PyTorch Distributed: Experiences on Accelerating
-// Data Parallel Training", VLDB 2020). The first step learns the order in which gradients become ready, and later buckets follow it. With
+// Data Parallel Training", VLDB 2020). The first step learns the order of the calls of Ready, and later buckets follow it. With
 // [nexar.Config.Deterministic] the order is always that of the parameters from the last to the first, so that all runs have the same buckets and bits.
 //
 // # Accumulation
@@ -36,13 +36,13 @@
 //
 // # Uneven batches
 //
-// Ranks may have different numbers of samples, and a rank whose data has ended has none: its gradients are ignored. When no
+// Ranks may have different numbers of samples, and a rank at the end of its data has none: its gradients are ignored. When no
 // rank has samples left, Begin returns 0 on all ranks.
 //
 // # Elastic worlds
 //
-// [Run] trains in a world in which nodes die, leave and join: it goes on from the last complete step, and a [Sampler] gives each sample of
-// an epoch to exactly one rank, whatever the number of ranks.
+// [Run] trains while nodes die, leave and join: it goes on from the last complete step, and a [Sampler] gives each sample of
+// an epoch to exactly one rank, for any number of ranks.
 //
 // # Errors
 //

@@ -12,7 +12,7 @@ import (
 // A Job is a training that [Run] carries out.
 type Job[T Float] struct {
 	Params []Param[T]
-	// State is what else a step changes, such as the moments of an optimizer: values that [nexar.BroadcastValues] takes, with the same types and lengths on
+	// State is the rest of the state that a step changes, such as the moments of an optimizer: values that [nexar.BroadcastValues] takes, with the same types and lengths on
 	// all ranks. A node that joins gets them.
 	State   []any
 	Sampler *Sampler
@@ -35,11 +35,11 @@ type Job[T Float] struct {
 	Log *slog.Logger
 }
 
-// Run trains on all nodes of a world. If nodes die, the others repeat the step in which that happened, with the same samples, and go on. Nodes that join
+// Run trains on all nodes of a world. If nodes die in a step, the others repeat it, with the same samples, and go on. Nodes that join
 // get the parameters, the State and the position of the Sampler, and take part from the next step on. A node that has called [nexar.Node.Leave] leaves
 // after its step, and Run returns nil.
 //
-// Nodes of which some have completed a step and others have not, since one died at its end, go on after that step: the others get the state of one that has.
+// If a node dies at the end of a step, others may have completed it. Then all go on after that step, with the state of one that has completed it.
 // So each step is made once, by the updates of every surviving rank.
 //
 // Run returns errors of Gradients and Update, and those of [nexar.Node.Epochs], but not failures of other nodes.

@@ -175,7 +175,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// TestCheckpoint: a job ends in the middle, and another one with another number of ranks, of which one joins later, goes on from the checkpoint.
+// TestCheckpoint: a job ends in the middle, and another one goes on from the checkpoint, with fewer ranks at first.
 func TestCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	for number, ranks := range []int{4, 3} {
@@ -189,7 +189,7 @@ func TestCheckpoint(t *testing.T) {
 				items := []checkpoint.Item{checkpoint.Replicated("used", tr.used), checkpoint.Replicated("updates", tr.updates), checkpoint.Value("at", &at)}
 				open := func(ctx context.Context, c *nexar.Comm) (err error) {
 					if saver != nil {
-						saver.Close() // of the world before: what it was writing may have failed
+						saver.Close() // of the world before: its last checkpoint may have failed
 					}
 					saver, err = checkpoint.New(ctx, c, dir, checkpoint.Config{})
 					return err

@@ -137,7 +137,7 @@ func (m *Model[T]) Close() error {
 	return err
 }
 
-// Begin begins a step in which this rank has so many samples, and returns those of all ranks together. It is a
+// Begin begins a step. samples is the number of samples of this rank; total is that of all ranks. It is a
 // collective of 8 bytes. If no rank has samples, it returns 0, and no step has begun: all data has been used.
 //
 // ctx is that of the whole step: if it ends before [Model.Finish] returns, the communicator of the Model ends on all ranks.
@@ -235,7 +235,8 @@ func (e *NonFiniteError) Error() string {
 }
 
 // Finish waits until all gradients are reduced: each Grad is the mean over the samples of all ranks, with the same bits on all of them. Gradients of
-// parameters that were not ready on this rank, as they were not used, count as 0. If ctx or that of Begin ends first, the communicator of the Model ends on all ranks.
+// parameters that were not ready on this rank, as they were not used, count as 0. If ctx or that of Begin ends first, the communicator of the Model ends
+// on all ranks.
 func (m *Model[T]) Finish(ctx context.Context) (Result, error) {
 	m.mu.Lock()
 	s := m.step
@@ -285,7 +286,7 @@ func (m *Model[T]) learn(ctx context.Context, s *step[T]) error {
 	return nil
 }
 
-// result exchanges what ranks have found, and limits the norm.
+// result exchanges the first non-finite gradients of all ranks, and limits the norm.
 func (m *Model[T]) result(ctx context.Context, s *step[T]) (Result, error) {
 	r := Result{Samples: s.total}
 	if m.cfg.NonFinite != Pass {

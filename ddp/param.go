@@ -28,10 +28,10 @@ type Param[T Float] struct {
 // ErrParams says that the parameters are not valid, or differ between ranks.
 var ErrParams = errors.New("ddp: invalid parameters")
 
-// A DifferenceError names the first thing in which ranks differ: their configurations, or a parameter. It is an [ErrParams].
+// A DifferenceError names the first difference between ranks: in their configurations, or in a parameter. It is an [ErrParams].
 type DifferenceError struct {
 	What string
-	// Texts has what each rank has, such as "w" with 64 elements.
+	// Texts describes the configuration or parameter of each rank, such as "w" with 64 elements.
 	Texts []string
 }
 
@@ -91,7 +91,7 @@ func checkParams[T Float](params []Param[T]) error {
 	return nil
 }
 
-// A trait is what ranks compare of a parameter: a hash, and the text that tells it.
+// A trait is a property that ranks compare, as a hash, and its description.
 type trait struct {
 	hash uint64
 	text string
@@ -120,7 +120,7 @@ func bytesOf[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
 }
 
-// agree returns a DifferenceError on all ranks unless they have the same traits. what names the trait of an index.
+// agree returns a DifferenceError on all ranks unless they have the same traits. The function what names a trait.
 func agree(ctx context.Context, c *nexar.Comm, own []trait, what func(i int) string) error {
 	var joined []byte
 	for _, t := range own {

@@ -23,7 +23,7 @@ type rounded[T Float] struct {
 	sent, got     []byte
 }
 
-// A roundedBucket keeps what was rounded away, for the next step.
+// A roundedBucket keeps rounding errors for the next step.
 type roundedBucket struct {
 	rest    []float32 // of the gradients of this rank
 	restSum []float32 // of the sum that this rank computes
@@ -101,7 +101,7 @@ func (f Format) bytes(n int) int {
 	}
 }
 
-// encode encodes v plus rest, and sets rest to what was rounded away. v changes.
+// encode encodes v plus rest, and sets rest to the rounding errors. v changes.
 func (f Format) encode(dst []byte, v, rest []float32) {
 	for ; len(v) > 0; v, rest = v[blockLen:], rest[blockLen:] {
 		x, left := v[:blockLen], rest[:blockLen]

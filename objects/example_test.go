@@ -31,7 +31,7 @@ func onRanks(n int, f func(ctx context.Context, c *nexar.Comm) error) {
 	ranks.Wait()
 }
 
-// Collect what all ranks have found.
+// Collect the findings of all ranks.
 func ExampleAllGather() {
 	onRanks(3, func(ctx context.Context, c *nexar.Comm) error {
 		found := []map[string]int{{"warnings": 2}, {}, {"warnings": 1, "errors": 1}}[c.Rank()]

@@ -10,7 +10,7 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// TestCount: any number of ranks counts what one counts alone.
+// TestCount: any number of ranks counts as one does alone.
 func TestCount(t *testing.T) {
 	lines := strings.Split(poem, "\n")
 	serial := make(map[string]int)

@@ -35,7 +35,7 @@ type negotiation struct {
 	waiting   []*candidate // in the order in which they become the current one
 
 	failed    []pathFailure // of connections between hosts that broke, the latest one of each path and host; does not change in place
-	fruitless int           // connections in a row that have delivered nothing of what waited, the last time that the link got one
+	fruitless int           // connections in a row that have delivered nothing, when the link got its last one
 	declined  int           // proposals of the peer since the link broke
 }
 

@@ -83,7 +83,7 @@ func (r *Execution) StartLocked(call *wire.Call, w *exec.Work) {
 	x.last = r
 }
 
-// prepare sets what calls with a schedule have in common.
+// prepare sets the fields that all calls with a schedule share.
 func (r *Execution) prepare(call *wire.Call, s *exec.Schedule) {
 	p, most := s.Plan.(*Program), r.executor.memory.pieceBytes
 	r.schedule, r.program, r.shape = s, p, shape(call)
