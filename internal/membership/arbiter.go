@@ -269,7 +269,7 @@ func (a *Arbiter) isGone(link [2]NodeID) bool {
 func (a *Arbiter) Tick(now time.Time) (r Decision, ok bool) {
 	a.fence(now)
 	a.pending.confirm(now, a.view.without(func(id NodeID) bool { _, gone := a.gone[id]; return gone }))
-	r.Dismissed = a.pending.dismiss(now, a.view)
+	r.Dismissed = a.pending.dismiss(now, a.view, a.alive)
 	r.Forgotten, a.pending.forgotten = a.pending.forgotten, nil
 	r.Confirmed, a.pending.newly = a.pending.newly, nil
 	if due, ok := a.deadline(); ok && !now.Before(due) {

@@ -358,13 +358,18 @@ func (c *candidate) deadline() (due time.Time, ok bool) {
 }
 
 // dismiss removes candidates that are not linked or not confirmed in time, or that have lost a
-// remaining node of the view. It returns the reasons, and when they may try again.
-func (p *PendingJoins) dismiss(now time.Time, v View) map[NodeID]string {
+// remaining node of the view. It returns the reasons, and when they may try again. A candidate waits for longer
+// if none of the nodes that have not confirmed its links has answered the seed since: perhaps nobody reaches the seed.
+func (p *PendingJoins) dismiss(now time.Time, v View, alive map[NodeID]time.Time) map[NodeID]string {
 	out := p.displaced
 	p.displaced = make(map[NodeID]string)
 	for _, c := range slices.Clone(p.list) {
 		due, ok := c.deadline()
 		if !ok || now.Before(due) {
+			continue
+		}
+		if answered := func(id NodeID) bool { return alive[id].After(c.missing) }; c.linked && len(c.lost) == 0 && !slices.ContainsFunc(c.lacks, answered) {
+			c.missing = c.missing.Add(invitePause)
 			continue
 		}
 		why := p.why(c, v)

@@ -20,6 +20,7 @@ type pendingTest struct {
 	dismissed map[int]string
 	forgotten int
 	called    bool
+	away      bool // no node reaches the seed
 }
 
 func newPendingTest(t *testing.T, n int) *pendingTest {
@@ -71,6 +72,11 @@ func (tr *pendingTest) pass(d time.Duration) {
 		}
 		if due.After(tr.now) {
 			tr.now = due
+		}
+		if !tr.away {
+			for i := range tr.world {
+				tr.arbiter.Heard(tr.now.Add(-1), node(i).ID)
+			}
 		}
 		tr.tick()
 	}
@@ -189,6 +195,28 @@ func TestUnlinkedAreInvitedAgain(t *testing.T) {
 	tr.tick()
 	if tr.invited[other] <= first {
 		t.Errorf("node %d is not invited again: %v", other, tr.invited)
+	}
+}
+
+// While no node of the world answers the seed, a candidate is not to blame that nobody confirms its links. It enters when they
+// answer and confirm, and it is dismissed if they answer alone.
+func TestUnconfirmedWhileSeedIsAway(t *testing.T) {
+	for _, confirms := range []bool{true, false} {
+		tr := newPendingTest(t, 2)
+		tr.admit(2, "")
+		tr.linked(2)
+		tr.away = true
+		if tr.pass(4 * confirmTimeout); len(tr.dismissed) > 0 {
+			t.Fatalf("dismissed: %v", tr.dismissed)
+		}
+		if tr.away = false; confirms {
+			tr.linked(2, 0, 1)
+			tr.tick()
+		}
+		tr.pass(2 * confirmTimeout)
+		if tr.called != confirms || (tr.dismissed[2] == "") != confirms {
+			t.Errorf("confirmed %v: asked to quiesce %v, dismissed %q", confirms, tr.called, tr.dismissed[2])
+		}
 	}
 }
 

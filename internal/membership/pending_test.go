@@ -274,7 +274,7 @@ func TestLostBeforeInvitation(t *testing.T) {
 	if l.unlink(start, world, node(2).ID, node(0).ID, "it is silent") {
 		t.Error("the loss counts")
 	}
-	if out := l.dismiss(start.Add(time.Minute), world); len(out) > 0 {
+	if out := l.dismiss(start.Add(time.Minute), world, nil); len(out) > 0 {
 		t.Errorf("dismissed: %v", out)
 	}
 }

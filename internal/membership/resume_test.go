@@ -117,6 +117,7 @@ func TestResumedWithCandidates(t *testing.T) {
 		after     time.Duration
 		dismissed bool
 	}{{0, false}, {grace + confirmTimeout - 1, false}, {grace + confirmTimeout, true}} {
+		a.Heard(now.Add(test.after-1), node(0).ID)
 		r, _ := a.Tick(now.Add(test.after))
 		if _, dismissed := r.Dismissed[late.ID]; dismissed != test.dismissed {
 			t.Errorf("%v after the suspension: dismissed %v, want %v", test.after, dismissed, test.dismissed)
