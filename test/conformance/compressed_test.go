@@ -13,6 +13,7 @@ import (
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/compress"
 	"github.com/nexar-go/nexar/internal/kernel"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -36,6 +37,7 @@ func compressors() map[string]func() compress.Compressor {
 // TestCompressed: with each compressor all ranks get the same bits over several steps:
 // the sum of the decoded vectors in the order of the ranks.
 func TestCompressed(t *testing.T) {
+	require.NoRace(t, "it repeats TestConformance in other formats")
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks  []int

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
 
@@ -221,6 +222,7 @@ func TestDeterministic(t *testing.T) {
 // TestNotDeterministic: without Deterministic some bits depend on the algorithm, for
 // every type.
 func TestNotDeterministic(t *testing.T) {
+	require.NoRace(t, "it repeats TestConformance with other orders")
 	const n = 5
 	comms := worldtest.MemLinks().Cluster(t, n, nexar.Config{})
 	for name, others := range map[string]int{

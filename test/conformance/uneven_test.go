@@ -6,6 +6,7 @@ import (
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/internal/plan"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/wire"
 	"github.com/nexar-go/nexar/test/worldtest"
 )
@@ -15,6 +16,7 @@ import (
 // beside 1 MiB, and lengths around every limit. Over mem it runs all trials, over other
 // transports a sample of them.
 func TestUneven(t *testing.T) {
+	require.NoRace(t, "it repeats TestConformance with other lengths")
 	for _, test := range []struct {
 		worldtest.Medium
 		ranks  []int

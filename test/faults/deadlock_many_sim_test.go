@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/nexar-go/nexar"
+	"github.com/nexar-go/nexar/internal/require"
 	"github.com/nexar-go/nexar/internal/testlog"
 )
 
 // TestManyInADeadlock: 127 ranks of a process wait for the last one, which waits for the first. All get the error as soon as two ranks would, and
 // the log has a few lines, not some of each rank.
 func TestManyInADeadlock(t *testing.T) {
+	require.NoRace(t, "it repeats other tests with many ranks")
 	const n = 128
 	stalledLocal(t, n, nexar.Config{}, func(t *testing.T, comms world, log *testlog.Buffer) {
 		began := time.Now()

@@ -267,6 +267,7 @@ func (w *simWorld) close() {
 // without a fault. NODES=1000 runs that many worlds; FIRST=7 is the random seed of the first. In every third world the nodes
 // have eager links.
 func TestWorldsOfNodes(t *testing.T) {
+	require.NoRace(t, "it repeats TestSparseWorldsOfNodes in other topologies")
 	first, worlds := uint64(0), uint64(4)
 	if !worldtest.AllTrials() {
 		first, worlds = 20, 1 // This seed covers most kinds of faults.

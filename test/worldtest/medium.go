@@ -145,7 +145,7 @@ func TCP() Medium { return Medium{Name: "tcp", Cost: cost.QUIC(), listen: listen
 func Mixed() Medium { return Medium{Name: "mixed", Cost: cost.QUIC(), listen: listenMixed} }
 
 // MessageMedia returns the media with different paths for messages: pipes in memory, pipes
-// with small windows, QUIC, TCP and shared memory; the first and the last if [Brief].
+// with small windows, QUIC, TCP and shared memory; the last if [Brief].
 func MessageMedia() []Medium { return Media(Mem(), Sim(), QUIC(), TCP(), SHM()) }
 
 // Require skips the test if the machine does not support the medium, or fails it if
