@@ -227,7 +227,7 @@ func reduce(ctx context.Context, c *engine.Comm, rank, n int) error {
 	op, err := c.Start(&exec.Work{
 		Schedule: &exec.Schedule{
 			Call: wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(len(data))},
-			Plan: linkexec.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
+			Plan: linkexec.Compile(plan.RingAllReduce(n, 0).Plan(rank), n), Channels: 1,
 			Layout: exec.Layout{Elem: 1, Count: len(data)},
 		},
 		Data: data,

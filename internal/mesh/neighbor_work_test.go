@@ -98,7 +98,7 @@ func (w *neighborWorld) sum(ctx context.Context, c *engine.Comm, rank, step, len
 	op, err := c.Start(&exec.Work{
 		Schedule: &exec.Schedule{
 			Call: wire.Call{Kind: uint8(plan.AllReduce), Count: uint64(length)},
-			Plan: linkexec.Compile(plan.RingAllReduce(rank, n), n), Channels: 1,
+			Plan: linkexec.Compile(plan.RingAllReduce(n, 0).Plan(rank), n), Channels: 1,
 			Layout: exec.Layout{Elem: 8, Count: length},
 		},
 		Data: data,

@@ -79,8 +79,13 @@ type Depths [len(DepthRanks)]uint8
 // DepthRanks are the numbers of ranks of Depths.
 var DepthRanks = [...]int{4, 8, 16, 32}
 
-func rootless(f func(rank, size int) Plan) func(rank, size, root int) Plan {
+func rootless(f func(rank, size int) Plan) inner {
 	return func(rank, size, _ int) Plan { return f(rank, size) }
+}
+
+// roundwise returns the plans that f computes round by round.
+func roundwise(f func(size, root int) Rounds) inner {
+	return func(rank, size, root int) Plan { return f(size, root).Plan(rank) }
 }
 
 func upTo(most int) func(size int) bool { return func(size int) bool { return size <= most } }

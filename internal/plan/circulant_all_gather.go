@@ -8,9 +8,7 @@ package plan
 // in multiport message-passing systems", IEEE TPDS 8(11), 1997, §4. Chunks arrive at their
 // final positions, so that nothing is rotated at the end; the distances are those of
 // CirculantAllReduce.
-func CirculantAllGather(rank, size int) Plan { return circulantAllGather(size, 0).Plan(rank) }
-
-func circulantAllGather(size, _ int) Rounds {
+func CirculantAllGather(size, _ int) Rounds {
 	held := halvings(size)
 	steps := len(held) - 1
 	return Rounds{Chunks: size, length: sameLen(max(steps, 1)), moves: func(to Round, rank, k int) Round {

@@ -5,9 +5,7 @@ package plan
 //
 // Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv:2410.14234,
 // 2024.
-func CirculantAllReduce(rank, size int) Plan { return circulantAllReduce(size, 0).Plan(rank) }
-
-func circulantAllReduce(size, _ int) Rounds {
+func CirculantAllReduce(size, _ int) Rounds {
 	held := halvings(size)
 	steps := len(held) - 1
 	return Rounds{Chunks: size, length: sameLen(2 * steps), moves: func(to Round, rank, k int) Round {

@@ -6,11 +6,7 @@ package plan
 //
 // Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv:2410.14234,
 // 2024.
-func CirculantReduceScatter(rank, size int) Plan {
-	return circulantReduceScatter(size, 0).Plan(rank)
-}
-
-func circulantReduceScatter(size, _ int) Rounds {
+func CirculantReduceScatter(size, _ int) Rounds {
 	held := halvings(size)
 	steps := len(held) - 1
 	return Rounds{Chunks: size, length: sameLen(max(steps, 1)), moves: func(to Round, rank, k int) Round {

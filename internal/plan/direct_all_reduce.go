@@ -9,9 +9,7 @@ import "slices"
 //
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 // MPICH", IJHPCA 19(1), 2005, §4.4 (pairwise exchange).
-func DirectAllReduce(rank, size int) Plan { return directAllReduce(size, 0).Plan(rank) }
-
-func directAllReduce(size, _ int) Rounds {
+func DirectAllReduce(size, _ int) Rounds {
 	return Rounds{Chunks: size, length: sameLen(size), moves: func(to Round, rank, k int) Round {
 		sum := one(Data, rank)
 		if k < size-1 {

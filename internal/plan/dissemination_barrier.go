@@ -7,9 +7,7 @@ import "math/bits"
 //
 // Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization",
 // International Journal of Parallel Programming 17(1), 1988.
-func DisseminationBarrier(rank, size int) Plan { return disseminationBarrier(size, 0).Plan(rank) }
-
-func disseminationBarrier(size, _ int) Rounds {
+func DisseminationBarrier(size, _ int) Rounds {
 	length := 0
 	if size > 1 {
 		length = 1 + bits.Len(uint(size-1))

@@ -2,11 +2,7 @@ package plan
 
 // RecursiveDoublingBarrier is a barrier of ⌊log2 n⌋ rounds, and two more if n is not a power of two. Every rank exchanges one message
 // per round with the same ranks as in [RecursiveDoublingAllReduce], which are neighbors in a hypercube.
-func RecursiveDoublingBarrier(rank, size int) Plan {
-	return recursiveDoublingBarrier(size, 0).Plan(rank)
-}
-
-func recursiveDoublingBarrier(size, _ int) Rounds {
+func RecursiveDoublingBarrier(size, _ int) Rounds {
 	f := foldOf(size)
 	steps, length := halvingSteps(f.members), 0
 	if size > 1 {

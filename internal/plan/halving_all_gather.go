@@ -15,9 +15,7 @@ import "math/bits"
 // algorithm for all-gather and reduce-scatter operations at scale", arXiv:2506.20252, 2025, and the
 // permutation that of De Sensi et al., "Bine trees: enhancing collective operations by optimizing
 // communication locality", SC 2025.
-func HalvingAllGather(rank, size int) Plan { return halvingAllGather(size, 0).Plan(rank) }
-
-func halvingAllGather(size, _ int) Rounds {
+func HalvingAllGather(size, _ int) Rounds {
 	f := foldOf(size)
 	steps := halvingSteps(f.members)
 	return Rounds{Chunks: size, length: sameLen(steps + 2), moves: func(to Round, rank, k int) Round {

@@ -34,7 +34,7 @@ func (h Hosts) on(f func(h Hosts, rank, root int) Plan) inner {
 
 func barriersAcross(h Hosts) []Algorithm {
 	return []Algorithm{
-		{Name: "hosts-leader", Plan: h.on(hierarchicalBarrier{DirectGather, rootless(DisseminationBarrier), BinomialBroadcast}.plan)},
+		{Name: "hosts-leader", Plan: h.on(hierarchicalBarrier{DirectGather, roundwise(DisseminationBarrier), BinomialBroadcast}.plan)},
 		{Name: "groups", Shared: true, Plan: h.on(hierarchicalBarrier{DirectGather, rootless(FlatBarrier), FlatBroadcast}.plan)},
 	}
 }
@@ -62,30 +62,30 @@ func reductionsAcross(h Hosts) []Algorithm {
 }
 
 func allGathersAcross(h Hosts) []Algorithm {
-	across := func(name string, f, spread func(rank, size int) Plan) Algorithm {
-		return Algorithm{Name: name, Plan: h.on(hierarchicalAllGather{allHeads, DirectGather, rootless(f), rootless(spread), BinomialBroadcast}.plan)}
+	across := func(name string, f, spread inner) Algorithm {
+		return Algorithm{Name: name, Plan: h.on(hierarchicalAllGather{allHeads, DirectGather, f, spread, BinomialBroadcast}.plan)}
 	}
 	return []Algorithm{
-		{Name: "hosts-leader", Plan: h.on(hierarchicalAllGather{1, BinomialGather, rootless(CirculantAllGather), nil, BinomialBroadcast}.plan)},
-		across("hosts-circulant", CirculantAllGather, CirculantAllGather),
-		across("hosts-direct", DirectAllGather, DirectAllGather),
-		across("hosts-ring", RingAllGather, DirectAllGather),
+		{Name: "hosts-leader", Plan: h.on(hierarchicalAllGather{1, BinomialGather, roundwise(CirculantAllGather), nil, BinomialBroadcast}.plan)},
+		across("hosts-circulant", roundwise(CirculantAllGather), roundwise(CirculantAllGather)),
+		across("hosts-direct", rootless(DirectAllGather), rootless(DirectAllGather)),
+		across("hosts-ring", roundwise(RingAllGather), rootless(DirectAllGather)),
 		{Name: "groups", Shared: true, Plan: h.on(hierarchicalAllGather{1, DirectGather, rootless(DirectAllGather), nil, FlatBroadcast}.plan)},
 	}
 }
 
 func reduceScattersAcross(h Hosts) []Algorithm {
-	across := func(name string, ordered bool, reduce, f func(rank, size int) Plan) Algorithm {
+	across := func(name string, ordered bool, reduce, f inner) Algorithm {
 		return Algorithm{Name: name, Ordered: ordered, Canonical: ordered,
-			Plan: h.on(hierarchicalReduceScatter{allHeads, BinomialReduce, rootless(reduce), rootless(f), DirectScatter}.plan)}
+			Plan: h.on(hierarchicalReduceScatter{allHeads, BinomialReduce, reduce, f, DirectScatter}.plan)}
 	}
 	return []Algorithm{
 		{Name: "hosts-leader", Ordered: true, Canonical: true,
 			Plan: h.on(hierarchicalReduceScatter{1, BinomialReduce, nil, rootless(RabenseifnerReduceScatter), BinomialScatter}.plan)},
-		across("hosts-circulant", false, CirculantReduceScatter, CirculantReduceScatter),
-		across("hosts-rabenseifner", true, RabenseifnerReduceScatter, RabenseifnerReduceScatter),
-		across("hosts-direct", false, DirectReduceScatter, DirectReduceScatter),
-		across("hosts-ring", false, DirectReduceScatter, RingReduceScatter),
+		across("hosts-circulant", false, roundwise(CirculantReduceScatter), roundwise(CirculantReduceScatter)),
+		across("hosts-rabenseifner", true, rootless(RabenseifnerReduceScatter), rootless(RabenseifnerReduceScatter)),
+		across("hosts-direct", false, rootless(DirectReduceScatter), rootless(DirectReduceScatter)),
+		across("hosts-ring", false, rootless(DirectReduceScatter), roundwise(RingReduceScatter)),
 		{Name: "groups", Ordered: true, Canonical: true, Shared: true,
 			Plan: h.on(hierarchicalReduceScatter{1, FlatReduce, nil, rootless(StagedReduceScatter), DirectScatter}.plan)},
 	}
@@ -102,31 +102,31 @@ func exclusiveScansAcross(h Hosts) []Algorithm {
 func allReducesAcross(h Hosts) []Algorithm {
 	// In a team a chain, which pipelines the slices of channels, moves fewer bytes than a tree,
 	// but takes longer for a short vector and does not keep the order of the ranks.
-	tree := func(name string, teams int, across func(rank, size int) Plan) Algorithm {
+	tree := func(name string, teams int, across inner) Algorithm {
 		return Algorithm{Name: name, Ordered: true, Canonical: true, Plan: h.on(hierarchicalAllReduce{
 			teams, BinomialReduce, BinomialBroadcast,
-			rootless(RabenseifnerReduceScatter), rootless(CirculantAllGather), rootless(across),
+			rootless(RabenseifnerReduceScatter), roundwise(CirculantAllGather), across,
 		}.plan)}
 	}
-	chain := func(name string, reduce, spread, across func(rank, size int) Plan) Algorithm {
+	chain := func(name string, reduce, spread, across inner) Algorithm {
 		return Algorithm{Name: name, Plan: h.on(hierarchicalAllReduce{
-			allHeads, ChainReduce, ChainBroadcast, rootless(reduce), rootless(spread), rootless(across),
+			allHeads, ChainReduce, ChainBroadcast, reduce, spread, across,
 		}.plan)}
 	}
 	// In shared memory a head uses the vectors of its group in place. One head for each group
 	// is for short vectors, all ranks as heads are for long ones.
-	groups := func(name string, teams int, single bool, across func(rank, size int) Plan) Algorithm {
+	groups := func(name string, teams int, single bool, across inner) Algorithm {
 		return Algorithm{Name: name, Ordered: true, Canonical: true, Shared: true, Single: single, Plan: h.on(hierarchicalAllReduce{
-			teams, FlatReduce, FlatBroadcast, rootless(StagedReduceScatter), rootless(DirectAllGather), rootless(across),
+			teams, FlatReduce, FlatBroadcast, rootless(StagedReduceScatter), rootless(DirectAllGather), across,
 		}.plan)}
 	}
 	return []Algorithm{
-		tree("hosts-leader", 1, RecursiveDoublingAllReduce),
-		tree("hosts-recursive-doubling", allHeads, RecursiveDoublingAllReduce),
-		tree("hosts-rabenseifner", allHeads, RabenseifnerAllReduce),
-		chain("hosts-direct", DirectReduceScatter, DirectAllGather, DirectAllReduce),
-		chain("hosts-circulant", CirculantReduceScatter, CirculantAllGather, CirculantAllReduce),
-		groups("groups", 1, true, FlatAllReduce),
-		groups("groups-shares", allHeads, h.even(), LeaderAllReduce),
+		tree("hosts-leader", 1, roundwise(RecursiveDoublingAllReduce)),
+		tree("hosts-recursive-doubling", allHeads, roundwise(RecursiveDoublingAllReduce)),
+		tree("hosts-rabenseifner", allHeads, roundwise(RabenseifnerAllReduce)),
+		chain("hosts-direct", rootless(DirectReduceScatter), rootless(DirectAllGather), roundwise(DirectAllReduce)),
+		chain("hosts-circulant", roundwise(CirculantReduceScatter), roundwise(CirculantAllGather), roundwise(CirculantAllReduce)),
+		groups("groups", 1, true, rootless(FlatAllReduce)),
+		groups("groups-shares", allHeads, h.even(), rootless(LeaderAllReduce)),
 	}
 }

@@ -12,9 +12,7 @@ import "math/bits"
 //
 // Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", arXiv:2506.20252, 2025, with
 // one tree for all chunks.
-func PATAllGather(rank, size int) Plan { return patAllGather(size, 0).Plan(rank) }
-
-func patAllGather(size, _ int) Rounds {
+func PATAllGather(size, _ int) Rounds {
 	tree := patTreeOf(size)
 	steps := len(tree.held) - 1
 	return Rounds{Chunks: size, length: sameLen(steps + 2), moves: func(to Round, rank, k int) Round {

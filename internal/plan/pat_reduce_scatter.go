@@ -3,9 +3,7 @@ package plan
 // PATReduceScatter leaves chunk r of the reduction on rank r in ⌈log2 n⌉ rounds, moving (n-1)/n of a vector per rank.
 // Both are minimal for every n. It is the reverse of [PATAllGather], with the same merits: distances double while
 // messages halve. It copies each chunk once. All chunks must have the same length.
-func PATReduceScatter(rank, size int) Plan { return patReduceScatter(size, 0).Plan(rank) }
-
-func patReduceScatter(size, _ int) Rounds {
+func PATReduceScatter(size, _ int) Rounds {
 	tree := patTreeOf(size)
 	steps := len(tree.held) - 1
 	return Rounds{Chunks: size, length: sameLen(steps + 2), moves: func(to Round, rank, k int) Round {

@@ -9,7 +9,7 @@ import (
 
 // In the first half partial sums circulate, in the second half results.
 func ExampleRingAllReduce() {
-	for i, round := range RingAllReduce(0, 3).Rounds {
+	for i, round := range RingAllReduce(3, 0).Plan(0).Rounds {
 		for _, move := range round {
 			fmt.Println(i, move)
 		}
@@ -117,7 +117,7 @@ func BenchmarkCheck(b *testing.B) {
 	for _, size := range []int{8, 64, 256} {
 		plans := make([]Plan, size)
 		for rank := range plans {
-			plans[rank] = RingAllReduce(rank, size)
+			plans[rank] = RingAllReduce(size, 0).Plan(rank)
 		}
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			b.ReportAllocs()

@@ -10,9 +10,7 @@ package plan
 // Rabenseifner, "Optimization of collective reduction operations", ICCS 2004, and Thakur,
 // Rabenseifner and Gropp, IJHPCA 19(1), 2005, §4.5, here with the distances doubling in the
 // first phase, which keeps the order of the ranks.
-func RabenseifnerAllReduce(rank, size int) Plan { return rabenseifnerAllReduce(size, 0).Plan(rank) }
-
-func rabenseifnerAllReduce(size, _ int) Rounds {
+func RabenseifnerAllReduce(size, _ int) Rounds {
 	f := foldOf(size)
 	steps := halvingSteps(f.members)
 	return Rounds{Chunks: f.members, length: sameLen(2 + 2*steps + 1), moves: func(to Round, rank, k int) Round {

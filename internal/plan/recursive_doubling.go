@@ -9,11 +9,7 @@ package plan
 //
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 // MPICH", IJHPCA 19(1), 2005, §4.5.
-func RecursiveDoublingAllReduce(rank, size int) Plan {
-	return recursiveDoublingAllReduce(size, 0).Plan(rank)
-}
-
-func recursiveDoublingAllReduce(size, _ int) Rounds {
+func RecursiveDoublingAllReduce(size, _ int) Rounds {
 	return doubling(foldOf(size), func(member, k int) (peer int, upper bool) {
 		return member ^ 1<<k, member&(1<<k) != 0
 	})

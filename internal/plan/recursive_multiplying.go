@@ -11,11 +11,7 @@ import "math/bits"
 //
 // Ruefenacht, Bull and Booth, "Generalisation of recursive doubling for AllReduce: Now with
 // simulation", Parallel Computing 69, 2017.
-func RecursiveMultiplyingAllReduce(rank, size int) Plan {
-	return recursiveMultiplyingAllReduce(size, 0).Plan(rank)
-}
-
-func recursiveMultiplyingAllReduce(size, _ int) Rounds {
+func RecursiveMultiplyingAllReduce(size, _ int) Rounds {
 	f := foldOf(size)
 	radixSteps := radixStepsOf(f.members)
 	length := 2

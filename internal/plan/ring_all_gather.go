@@ -5,9 +5,7 @@ package plan
 //
 // Thakur, Rabenseifner and Gropp, "Optimization of collective communication
 // operations in MPICH", IJHPCA 19(1), 2005, §4.1.
-func RingAllGather(rank, size int) Plan { return ringAllGather(size, 0).Plan(rank) }
-
-func ringAllGather(size, _ int) Rounds {
+func RingAllGather(size, _ int) Rounds {
 	at := func(i int) Span { return one(Data, mod(i, size)) }
 	return Rounds{Chunks: size, Alike: 1, length: sameLen(max(size-1, 1)), moves: func(to Round, rank, k int) Round {
 		next, prev := mod(rank+1, size), mod(rank-1, size)

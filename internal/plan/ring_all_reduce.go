@@ -5,9 +5,7 @@ package plan
 //
 // Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 // JPDC 69(2), 2009.
-func RingAllReduce(rank, size int) Plan { return ringAllReduce(size, 0).Plan(rank) }
-
-func ringAllReduce(size, _ int) Rounds {
+func RingAllReduce(size, _ int) Rounds {
 	at := func(i int) Span { return one(Data, mod(i, size)) }
 	return Rounds{Chunks: size, Alike: 2, length: sameLen(2 * (size - 1)), moves: func(to Round, rank, k int) Round {
 		next, prev := mod(rank+1, size), mod(rank-1, size)

@@ -4,9 +4,7 @@ package plan
 // for topologies without other links.
 //
 // It is [RingAllGather] without bytes.
-func RingBarrier(rank, size int) Plan { return ringBarrier(size, 0).Plan(rank) }
-
-func ringBarrier(size, _ int) Rounds {
+func RingBarrier(size, _ int) Rounds {
 	length := 0
 	if size > 1 {
 		length = size

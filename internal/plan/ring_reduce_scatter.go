@@ -5,9 +5,7 @@ package plan
 //
 // It is the first half of the ring all-reduce of Patarasuk and Yuan, shifted by one rank so
 // that every sum ends on its rank.
-func RingReduceScatter(rank, size int) Plan { return ringReduceScatter(size, 0).Plan(rank) }
-
-func ringReduceScatter(size, _ int) Rounds {
+func RingReduceScatter(size, _ int) Rounds {
 	at := func(b Buf, i int) Span { return one(b, mod(i, size)) }
 	return Rounds{Chunks: size, Alike: 1, length: sameLen(max(size-1, 1)), moves: func(to Round, rank, k int) Round {
 		next, prev := mod(rank+1, size), mod(rank-1, size)

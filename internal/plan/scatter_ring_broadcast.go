@@ -21,6 +21,6 @@ func ScatterRingBroadcast(rank, size, root int) Plan {
 			p.round(recv(span(Data, lo, hi), near))
 		}
 	}
-	p.Rounds = append(p.Rounds, InPlace(sparing(rootless(RingAllGather), root)(rank, size, 0)).Rounds...)
+	p.Rounds = append(p.Rounds, InPlace(sparing(roundwise(RingAllGather), root)(rank, size, 0)).Rounds...)
 	return p
 }

@@ -7,12 +7,7 @@ package plan
 // De Sensi, Bonato, Saam and Hoefler, "Swing: short-cutting rings for higher bandwidth allreduce", NSDI
 // 2024, §3. Contiguous positions of the vector in place of scattered blocks, and pairs of ranks where
 // their number is no power of two, are those of RabenseifnerAllReduce.
-func SwingAllReduce(dimensions int) func(rank, size int) Plan {
-	rounds := swingAllReduce(dimensions)
-	return func(rank, size int) Plan { return rounds(size, 0).Plan(rank) }
-}
-
-func swingAllReduce(dimensions int) func(size, root int) Rounds {
+func SwingAllReduce(dimensions int) func(size, root int) Rounds {
 	return func(size, _ int) Rounds {
 		s := swingOf(size, dimensions)
 		steps, chunks := s.steps(), s.members*s.parts()
@@ -67,12 +62,7 @@ func (s swing) exchangeHalf(to Round, member, part, round int) Round {
 // [RecursiveDoublingAllReduce], on a torus with a number of dimensions. It is the latency-optimal
 // algorithm of the paper of [SwingAllReduce], §3.1, with the longest distance first, so that all ranks compute
 // one sum.
-func SwingShortAllReduce(dimensions int) func(rank, size int) Plan {
-	rounds := swingShortAllReduce(dimensions)
-	return func(rank, size int) Plan { return rounds(size, 0).Plan(rank) }
-}
-
-func swingShortAllReduce(dimensions int) func(size, root int) Rounds {
+func SwingShortAllReduce(dimensions int) func(size, root int) Rounds {
 	return func(size, _ int) Rounds {
 		s := swingOf(size, dimensions)
 		return doubling(s.fold, func(member, k int) (int, bool) { return s.exchange(member, 0, s.steps()-1-k) })

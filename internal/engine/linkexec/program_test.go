@@ -12,7 +12,7 @@ import (
 // it sends chunk 1-k and reduces chunk -k, in the others it sends chunk 2-k and receives chunk
 // 1-k.
 func TestCompileRing(t *testing.T) {
-	g := Compile(plan.RingAllReduce(1, 4), 4)
+	g := Compile(plan.RingAllReduce(4, 0).Plan(1), 4)
 	type row struct {
 		move  string
 		index uint32
