@@ -81,6 +81,7 @@ func (n *Node) epochs(ctx context.Context, yield func(*Comm, error) bool) {
 		next, err := n.follower.Next(ctx, c.impl)
 		done()
 		if errors.Is(err, client.ErrLeft) {
+			n.node.Mesh.LeaveWorld()
 			n.leave()
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,4 +100,61 @@ func sendAndLeave(t *testing.T, topology string, n, size int, order leaving, see
 		})
 		wantAll(t, w)
 	})
+}
+
+// TestLeaveAfterNeighborsChanged: a node leaves at once after it got other neighbors. The connection to a former neighbor may end before that has
+// acknowledged everything, and the neighbors may end theirs before there is one over relays. Close waits for none that cannot come.
+func TestLeaveAfterNeighborsChanged(t *testing.T) {
+	require.NoRace(t, "it repeats other tests in many topologies and orders")
+	for after := range 6 {
+		synctest.Test(t, func(t *testing.T) {
+			w := nexartest.Cluster{
+				Config: nexar.Config{Topology: "hypercube"}, Link: nexartest.Link{Delay: time.Millisecond}, Random: uint64(after),
+			}.New(t, 3)
+			leaver := w.Node(1).ID()
+			w.Start(func(ctx context.Context, n *nexar.Node) error {
+				var leaves sync.WaitGroup
+				defer leaves.Wait()
+				for c, err := range n.Epochs(ctx) {
+					if err != nil {
+						return err
+					}
+					if n.ID() == leaver && c.Size() == 4 {
+						leaves.Go(func() {
+							time.Sleep(time.Duration(after) * 5 * time.Millisecond)
+							if err := n.Leave(ctx); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					for {
+						isLast := c.Epoch() > 2 && c.Size() == 3
+						if err := nexar.AllReduce(ctx, c, []int64{1}, nexar.Sum); err != nil {
+							return err
+						}
+						if changed, err := n.Reconfigure(ctx); err != nil {
+							return err
+						} else if changed {
+							break
+						}
+						if isLast {
+							return nil
+						}
+						time.Sleep(time.Millisecond)
+					}
+				}
+				began := time.Now()
+				if err := n.Close(); err != nil {
+					return err
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("a node that leaves %d ms after the change needs %v to close", 5*after, took)
+				}
+				return nil
+			})
+			time.Sleep(100 * time.Millisecond)
+			w.Add()
+			wantAll(t, w)
+		})
+	}
 }

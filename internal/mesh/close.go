@@ -40,6 +40,9 @@ func (m *Mesh) Leave(ctx context.Context, report func()) (unread []Unread, err e
 			slots = append(slots, l.Peer)
 		}
 	}, m.cfg.Paths)
+	if m.out { // Nobody reads it: all nodes have quiesced, or the others have removed this one.
+		return nil, err
+	}
 	for _, slot := range slots {
 		p := m.peer(slot)
 		unread = append(unread, Unread{p.rank, *p.node})
@@ -91,10 +94,10 @@ func (m *Mesh) Fail(reason string) error {
 
 // end prevents new links, and ends operations, links and goroutines, and closes the transports
 // of paths. sayGoodbye ends the links to peers that expect a goodbye. Before the first goodbye,
-// end waits until pending links with frames have connections or ctx ends.
+// end waits until pending links with frames have connections or ctx ends, unless this node is out of the world: then the peers end their links.
 func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.Context, *link.Link), paths []Path) error {
-	first := false
-	m.loop.ask(func() { first, m.closing = !m.closing, true })
+	first, out := false, false
+	m.loop.ask(func() { first, m.closing, out = !m.closing, true, m.out })
 	if !first {
 		<-m.closed
 		return m.closeErr
@@ -102,7 +105,9 @@ func (m *Mesh) end(ctx context.Context, report func(), sayGoodbye func(context.C
 	if m.cfg.Relay == nil {
 		report()
 	}
-	m.awaitNeeded(ctx)
+	if !out {
+		m.awaitNeeded(ctx)
+	}
 	links := m.closeLinks()
 	m.engine.Close()
 	if m.cfg.Relay != nil {
