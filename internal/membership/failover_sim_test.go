@@ -140,3 +140,21 @@ func (w *simWorld) reconnect(i int) {
 		})
 	}
 }
+
+// ping makes the seed ask all nodes whether they live, every 5 seconds until nothing else happens.
+func (w *simWorld) ping() {
+	if len(w.eventQueue) == 0 {
+		return
+	}
+	asked, term := w.now, w.term
+	for _, s := range w.nodes {
+		if s.alive && s.attached && s.term == term {
+			w.after(20*time.Millisecond, func() {
+				if w.arbiter != nil && term == w.term {
+					w.arbiter.Heard(asked, s.id)
+				}
+			})
+		}
+	}
+	w.after(5*time.Second, w.ping)
+}

@@ -191,24 +191,6 @@ func (w *simWorld) report(by, to int) {
 	}
 }
 
-// ping makes the seed ask all nodes whether they live, every 5 seconds until nothing else happens.
-func (w *simWorld) ping() {
-	if len(w.eventQueue) == 0 {
-		return
-	}
-	asked, term := w.now, w.term
-	for _, s := range w.nodes {
-		if s.alive && s.attached && s.term == term {
-			w.after(20*time.Millisecond, func() {
-				if w.arbiter != nil && term == w.term {
-					w.arbiter.Heard(asked, s.id)
-				}
-			})
-		}
-	}
-	w.after(5*time.Second, w.ping)
-}
-
 // end ends the connection of a node to the seed.
 func (w *simWorld) end(i int, left bool) {
 	w.nodes[i].attached = false
