@@ -192,6 +192,55 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// A noted file notes whether Sync was called after the last Write.
+type noted struct {
+	checkpoint.File
+	isDurable *atomic.Bool
+}
+
+func (f noted) Write(b []byte) (int, error) {
+	f.isDurable.Store(false)
+	return f.File.Write(b)
+}
+
+func (f noted) Sync() error {
+	f.isDurable.Store(true)
+	return f.File.Sync()
+}
+
+// TestDurable: all files are on the disk when Save returns, also if the host loses power then.
+func TestDurable(t *testing.T) {
+	dir := t.TempDir()
+	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
+		s, files := open(t, c, dir), make(map[string]*atomic.Bool)
+		s.Fail(func(path string, f checkpoint.File) checkpoint.File {
+			files[filepath.Base(path)] = new(atomic.Bool)
+			return noted{f, files[filepath.Base(path)]}
+		})
+		must(t, s.Save(t.Context(), 1, newState(c, 100).fill(1).items()...))
+		if len(files) != 2-c.Rank() {
+			t.Errorf("rank %d has written %d files, want its own and on rank 0 the manifest", c.Rank(), len(files))
+		}
+		for name, isDurable := range files {
+			if !isDurable.Load() {
+				t.Errorf("rank %d has not called Sync after it wrote %s", c.Rank(), name)
+			}
+		}
+	})
+}
+
+// TestLongError: an error is as long as others can be told, on all ranks.
+func TestLongError(t *testing.T) {
+	nexartest.Run(t, 2, func(t *testing.T, c *nexar.Comm) {
+		name := strings.Repeat("long", 1000)
+		err := open(t, c, t.TempDir()).Save(t.Context(), 1, checkpoint.Replicated(name, []float32{1}), checkpoint.Replicated(name, []float32{1}))
+		e, ok := errors.AsType[*checkpoint.RankError](err)
+		if !ok || len(e.Text) > 2048 || !strings.HasPrefix(e.Text, `item "longlong`) {
+			t.Errorf("error %v, want the first 2 KiB of one", err)
+		}
+	})
+}
+
 // TestCrash: New removes the files of a process that was killed while it wrote, and Load reads the checkpoint before, also if it was being replaced.
 func TestCrash(t *testing.T) {
 	for _, leave := range []func(dir string) error{
@@ -279,7 +328,18 @@ func TestRefused(t *testing.T) {
 		"other length":     {change("manifest.json", replace(`"elements": 1000`, `"elements": 900`)), checkpoint.ErrDamaged, "manifest.json"},
 		"a gap":            {change("manifest.json", replace(`"elements": 1000`, `"elements": 1001`)), checkpoint.ErrDamaged, "no part has element 1000"},
 		"another folder":   {change("manifest.json", replace(`"file": "rank-1"`, `"file": "../rank-1"`)), checkpoint.ErrDamaged, "manifest.json"},
-		"bytes before":     {change("manifest.json", replace(`"at": `, `"at": -`)), checkpoint.ErrDamaged, "manifest.json"},
+		"elements before":  {change("manifest.json", replace(`"from": 0`, `"from": -1`)), checkpoint.ErrDamaged, "manifest.json"},
+		"negative part":    {change("manifest.json", replace(`"count": `, `"count": -`)), checkpoint.ErrDamaged, "manifest.json"},
+		"no size":          {change("manifest.json", replace(`"size": 4`, `"size": 0`)), checkpoint.ErrDamaged, `100 elements of 0 bytes`},
+		"negative length":  {change("manifest.json", replace(`"elements": 100`, `"elements": -100`)), checkpoint.ErrDamaged, "manifest.json"},
+		"two items":        {change("manifest.json", replace(`"own"`, `"whole"`)), checkpoint.ErrDamaged, `two items "whole"`},
+		"huge manifest":    {change("manifest.json", func(b []byte) []byte { return append(b, make([]byte, 64<<20)...) }), checkpoint.ErrForeign, "want at most 67108864"},
+		"other byte order": {change("manifest.json", replace(`"byteOrder": "`, `"byteOrder": "other-`)), checkpoint.ErrForeign, "other-"},
+		"swapped files": {func(dir string) error {
+			zero, one, spare := filepath.Join(dir, "step-1", "rank-0"), filepath.Join(dir, "step-1", "rank-1"), filepath.Join(dir, "spare")
+			return errors.Join(os.Rename(zero, spare), os.Rename(one, zero), os.Rename(spare, one))
+		}, checkpoint.ErrDamaged, "rank-"},
+		"bytes before": {change("manifest.json", replace(`"at": `, `"at": -`)), checkpoint.ErrDamaged, "manifest.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -323,6 +383,12 @@ func TestItems(t *testing.T) {
 			return []checkpoint.Item{checkpoint.Replicated("w", make([]float32, 2+rank))}
 		},
 			`"w" has 2 elements of type float32 on rank 0 and 3 of type float32 on rank 1`},
+		"type": {1, func(rank int) []checkpoint.Item {
+			if rank == 1 {
+				return []checkpoint.Item{checkpoint.Replicated("w", []int32{1, 2})}
+			}
+			return []checkpoint.Item{checkpoint.Replicated("w", make([]float32, 2))}
+		}, `"w" has 2 elements of type float32 on rank 0 and 2 of type int32 on rank 1`},
 		"no JSON": {1, func(int) []checkpoint.Item { return []checkpoint.Item{checkpoint.Value("f", func() {})} }, `rank 0: item "f": json: unsupported type`},
 	} {
 		t.Run(name, func(t *testing.T) {

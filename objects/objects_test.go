@@ -182,3 +182,23 @@ func TestMessageToItself(t *testing.T) {
 		return nil
 	})
 }
+
+// A greedy codec appends to the bytes that it decodes.
+type greedy struct{ nexar.JSON }
+
+func (greedy) Unmarshal(b []byte, v any) error {
+	err := nexar.JSON{}.Unmarshal(b, v)
+	_ = append(b, 'x')
+	return err
+}
+
+// TestGreedyCodec: the bytes of an object are its own, also if a codec appends to them.
+func TestGreedyCodec(t *testing.T) {
+	worldtest.OnAll(t, worldtest.Local(t, 3, nexar.Config{}), func(rank int, c *nexar.Comm) error {
+		got, err := Format[int]{Codec: greedy{}}.AllGather(t.Context(), c, 10+rank)
+		if err == nil && !slices.Equal(got, []int{10, 11, 12}) {
+			err = fmt.Errorf("%v, want [10 11 12]", got)
+		}
+		return err
+	})
+}
