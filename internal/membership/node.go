@@ -22,8 +22,8 @@
 // # Candidates
 //
 // A seed has at most 1,024 candidates, and remembers 1,024 failures for ten minutes. A candidate without confirmed links is dismissed
-// after 5 s, or later while the nodes that must confirm them do not answer the seed. After one second it no longer blocks others. One that fails is held off for 1 s, then 2 s, up to 5 minutes, by its
-// key and by the address that the seed sees.
+// after 5 s, or later while the nodes that must confirm them, or that it has lost, do not answer the seed. After one second it no longer
+// blocks others. One that fails is held off for 1 s, then 2 s, up to 5 minutes, by its key and by the address that the seed sees.
 //
 // # Views
 //

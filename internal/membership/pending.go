@@ -358,18 +358,12 @@ func (c *candidate) deadline() (due time.Time, ok bool) {
 }
 
 // dismiss removes candidates that are not linked or not confirmed in time, or that have lost a
-// remaining node of the view. It returns the reasons, and when they may try again. A candidate waits for longer
-// if none of the nodes that have not confirmed its links has answered the seed since: perhaps nobody reaches the seed.
+// remaining node of the view. It returns the reasons, and when they may try again. alive says when nodes of the view have answered the seed.
 func (p *PendingJoins) dismiss(now time.Time, v View, alive map[NodeID]time.Time) map[NodeID]string {
 	out := p.displaced
 	p.displaced = make(map[NodeID]string)
 	for _, c := range slices.Clone(p.list) {
-		due, ok := c.deadline()
-		if !ok || now.Before(due) {
-			continue
-		}
-		if answered := func(id NodeID) bool { return alive[id].After(c.missing) }; c.linked && len(c.lost) == 0 && !slices.ContainsFunc(c.lacks, answered) {
-			c.missing = c.missing.Add(invitePause)
+		if !c.isToBlame(now, alive) {
 			continue
 		}
 		why := p.why(c, v)
@@ -379,6 +373,31 @@ func (p *PendingJoins) dismiss(now time.Time, v View, alive map[NodeID]time.Time
 		out[c.node.ID] = why
 	}
 	return out
+}
+
+// isToBlame reports whether the time of a candidate is over. It has more time while the nodes that it has lost, or that have not confirmed its
+// links, do not answer the seed: they may have ended, or nobody may reach the seed.
+func (c *candidate) isToBlame(now time.Time, alive map[NodeID]time.Time) bool {
+	if c.peers != nil && !c.linked && !now.Before(c.invited.Add(linkTimeout)) {
+		return true
+	}
+	isToBlame := false
+	if c.linked && !c.confirmed && !now.Before(c.missing.Add(confirmTimeout)) {
+		if isToBlame = slices.ContainsFunc(c.lacks, func(id NodeID) bool { return alive[id].After(c.missing) }); !isToBlame {
+			c.missing = c.missing.Add(invitePause)
+		}
+	}
+	for id, l := range c.lost {
+		switch {
+		case now.Before(l.at.Add(cutPatience)):
+		case alive[id].After(l.at):
+			isToBlame = true
+		default:
+			l.at = l.at.Add(cutPatience / 2) // not all of it: the answer to a ping may be on its way
+			c.lost[id] = l
+		}
+	}
+	return isToBlame
 }
 
 // close removes all candidates.

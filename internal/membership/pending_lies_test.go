@@ -220,6 +220,22 @@ func TestUnconfirmedWhileSeedIsAway(t *testing.T) {
 	}
 }
 
+// A candidate that has lost a node of the world is dismissed only once that node has answered the seed since: it may have ended.
+func TestLosesADeadNode(t *testing.T) {
+	tr := newPendingTest(t, 2)
+	tr.admit(2, "")
+	tr.linked(2, 0, 1)
+	tr.arbiter.Lost(tr.now, node(2).ID, node(0).ID, "nothing listens")
+	tr.away = true
+	if tr.pass(20 * cutPatience); len(tr.dismissed) > 0 {
+		t.Fatalf("dismissed: %v", tr.dismissed)
+	}
+	tr.away = false
+	if tr.pass(cutPatience); !strings.Contains(tr.dismissed[2], "cannot reach rank 0") {
+		t.Errorf("dismissed: %q, want that it cannot reach rank 0, which lives", tr.dismissed[2])
+	}
+}
+
 // Neither of two candidates that have lost each other is dismissed, and each enters.
 func TestCandidatesLoseEachOther(t *testing.T) {
 	tr := newPendingTest(t, 2)
