@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/nexar-go/nexar"
 	"github.com/nexar-go/nexar/test/worldtest"
@@ -201,4 +202,41 @@ func TestGreedyCodec(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A half codec decodes something before it fails.
+type half struct{ nexar.JSON }
+
+func (half) Unmarshal(b []byte, v any) error {
+	return errors.Join(nexar.JSON{}.Unmarshal(b, v), errFaulty)
+}
+
+// TestNothingAfterError: what was decoded before an error is not returned.
+func TestNothingAfterError(t *testing.T) {
+	worldtest.OnAll(t, worldtest.Local(t, 2, nexar.Config{}), func(_ int, c *nexar.Comm) error {
+		got, err := Format[int]{Codec: half{}}.Broadcast(t.Context(), c, 7, 0)
+		if !errors.Is(err, errFaulty) || got != 0 {
+			return fmt.Errorf("%d and error %w, want 0 and a DecodeError", got, err)
+		}
+		return nil
+	})
+}
+
+// TestCutText: the text of a long error is valid UTF-8 where it is cut, and a message with a longer one is none of this package.
+func TestCutText(t *testing.T) {
+	comms := worldtest.Local(t, 1, nexar.Config{})
+	k := Format[string]{}.call(comms[0], "send", 0)
+	for shift := range 3 {
+		text := k.text(errors.New(strings.Repeat("x", shift) + strings.Repeat("ä", textMax)))
+		if !utf8.ValidString(text) || len(text) < textMax-1 || len(text) > textMax {
+			t.Errorf("a text of %d bytes, valid: %t, want %d bytes of UTF-8", len(text), utf8.ValidString(text), textMax)
+		}
+	}
+	for _, kind := range []byte{objectKind, errorKind} {
+		for n, want := range map[int]bool{textMax: true, textMax + 1: false} {
+			if _, _, _, ok := parse(head(kind, strings.Repeat("x", n))); ok != want {
+				t.Errorf("%c: a text of %d bytes is accepted: %t, want %t", kind, n, ok, want)
+			}
+		}
+	}
 }
