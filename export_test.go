@@ -49,3 +49,6 @@ func LocalSettings() []string { return slices.Clone(localSettings) }
 
 // Translated returns the error of later operations on c, which has ended, as it is known now.
 func Translated(c *Comm) error { return c.ended(c.comm.Err()) }
+
+// CheckCounts compares the counts that all ranks of an AllToAllV of bytes have told.
+func CheckCounts(c *Comm, all []int) error { return c.checkCounts(all, elementsOf([]byte(nil)).Of) }

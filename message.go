@@ -293,11 +293,13 @@ func (c *Comm) matchedProbe(ctx context.Context, name string, from int, tag Tag)
 // RecvMatched receives m into data, as [Recv] does. A second call for the same message fails with
 // [ErrReceived].
 func RecvMatched[T any](ctx context.Context, m *Message, data []T) (Status, error) {
+	if err := m.comm.over(ctx); err != nil {
+		return Status{}, opError("recv_matched", err)
+	}
 	return recvMatched(ctx, m, "recv_matched", data)
 }
 
-// RecvAlloc receives a message of any length, as [Recv] does, into a slice that it allocates. The
-// slice from [NoRank] is empty.
+// RecvAlloc receives a message of any length, as [Recv] does, into a slice that it allocates. The slice from [NoRank] is empty.
 func RecvAlloc[T any](ctx context.Context, c *Comm, from int, tag Tag) ([]T, Status, error) {
 	of, err := elementOf[T]()
 	if err != nil {
@@ -315,11 +317,9 @@ func RecvAlloc[T any](ctx context.Context, c *Comm, from int, tag Tag) ([]T, Sta
 	return data, status, nil
 }
 
+// recvMatched begins to receive also if ctx has ended: a message that has arrived is not lost.
 func recvMatched[T any](ctx context.Context, m *Message, name string, data []T) (Status, error) {
 	of, err := elementOf[T]()
-	if err == nil {
-		err = m.comm.over(ctx)
-	}
 	if err != nil {
 		return Status{}, opError(name, err)
 	}

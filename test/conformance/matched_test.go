@@ -189,3 +189,38 @@ func TestMatchedProbeEnds(t *testing.T) {
 		t.Errorf("RecvMatched after Close: %v, want ErrClosed", err)
 	}
 }
+
+// An endingContext ends when it has been asked a number of times whether it has.
+type endingContext struct {
+	context.Context
+	left int
+}
+
+func (c *endingContext) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestRecvAllocLosesNothing: if its context ends at any time, a message that has arrived is received, by this call or by the next one.
+func TestRecvAllocLosesNothing(t *testing.T) {
+	comms := worldtest.MemLinks().Cluster(t, 2, nexar.Config{})
+	for left := range 6 {
+		if err := nexar.Send(t.Context(), comms[0], []byte{byte(left)}, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nexar.Probe[byte](t.Context(), comms[1], 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		data, _, err := nexar.RecvAlloc[byte](&endingContext{t.Context(), left}, comms[1], 0, 0)
+		if err != nil {
+			ctx, cancel := context.WithTimeout(t.Context(), worldtest.Patience)
+			data, _, err = nexar.RecvAlloc[byte](ctx, comms[1], 0, 0)
+			cancel()
+		}
+		if err != nil || !slices.Equal(data, []byte{byte(left)}) {
+			t.Fatalf("a context that ends after %d questions: %v and error %v, want the message", left, data, err)
+		}
+	}
+}
