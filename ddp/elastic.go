@@ -1,6 +1,7 @@
 package ddp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,9 @@ type Job[T Float] struct {
 // If a node dies at the end of a step, others may have completed it. Then all go on after that step, with the state of one that has completed it.
 // So each step is made once, by the updates of every surviving rank.
 //
-// Run returns errors of Gradients and Update, and those of [nexar.Node.Epochs], but not failures of other nodes.
+// Run returns errors of the functions of the job, and those of [nexar.Node.Epochs], but not failures of other nodes. After an error of a function of one node,
+// the others learn it at once, wait until that node has left, and go on. If it does not leave, their Run returns its error, with its rank, after
+// [nexar.Comm.HeartbeatTimeout] and a second.
 func Run[T Float](ctx context.Context, node *nexar.Node, job *Job[T]) error {
 	if job.Log == nil {
 		job.Log = slog.New(slog.DiscardHandler)
@@ -53,17 +56,29 @@ func Run[T Float](ctx context.Context, node *nexar.Node, job *Job[T]) error {
 			return err
 		}
 		done, err := r.train(ctx, c)
-		if err != nil && (r.own || c.Err() == nil && !errors.Is(err, nexar.ErrPeerFailed)) {
+		if r.own {
 			return err
 		}
 		if done {
 			return nil
 		}
 		if err != nil {
-			job.Log.Warn("training goes on without failed nodes", "steps", r.steps, "error", err)
+			job.Log.Warn("training goes on without failed nodes", "steps", r.steps, "error", cmp.Or(c.Err(), err))
 		}
 	}
 	return nil
+}
+
+// isOfOthers reports whether another rank has caused an error.
+func isOfOthers(err error) bool {
+	return errors.Is(err, nexar.ErrPeerFailed) || errors.Is(err, nexar.ErrRevoked)
+}
+
+// revoke ends a communicator on all ranks and tells them why.
+func revoke(ctx context.Context, c *nexar.Comm, why error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	cancel(why)
+	_ = c.Barrier(ctx)
 }
 
 // A run is a Job under way.
@@ -72,21 +87,32 @@ type run[T Float] struct {
 	node     *nexar.Node
 	steps    int64 // complete steps
 	isSynced bool  // this rank has the state after these steps
-	own      bool  // the error is one of this rank
+	own      bool  // the error of train is one of this rank, and ends Run
 }
 
 // train trains in one world. done says that the training has ended.
 func (r *run[T]) train(ctx context.Context, c *nexar.Comm) (done bool, err error) {
+	var m *Model[T]
+	defer func() {
+		switch {
+		case err == nil || c.Err() != nil:
+		case r.own || isOfOthers(err):
+			revoke(ctx, c, fmt.Errorf("ddp.Run after %d steps: %w", r.steps, err)) // before others learn that the Model is closed
+		default:
+			r.own = true // All ranks have it, or the Model has ended.
+		}
+		if m != nil {
+			m.Close()
+		}
+	}()
 	if err := r.sync(ctx, c); err != nil {
 		return false, err
 	}
 	cfg := r.Config
 	cfg.Root = 0 // A world may have one rank.
-	m, err := newModel(ctx, c, r.Params, cfg)
-	if err != nil {
+	if m, err = newModel(ctx, c, r.Params, cfg); err != nil {
 		return false, err
 	}
-	defer m.Close()
 	if err := r.call(ctx, c, r.World); err != nil {
 		return false, err
 	}
@@ -110,7 +136,7 @@ func (r *run[T]) call(ctx context.Context, c *nexar.Comm, f func(context.Context
 		return nil
 	}
 	err := f(ctx, c, r.steps)
-	r.own = err != nil && c.Err() == nil
+	r.own = err != nil && !isOfOthers(err)
 	return err
 }
 
@@ -121,16 +147,15 @@ func (r *run[T]) step(ctx context.Context, m *Model[T]) error {
 		return err
 	}
 	if err := r.Gradients(ctx, m, batch); err != nil {
-		r.own = m.comm.Err() == nil
+		r.own = !isOfOthers(err)
 		return err
 	}
 	result, err := m.Finish(ctx)
 	if err != nil {
-		r.own = m.comm.Err() == nil
 		return err
 	}
 	if err := r.Update(result); err != nil {
-		r.own = true
+		r.own = !isOfOthers(err)
 		return err
 	}
 	r.Sampler.Advance()
@@ -144,9 +169,17 @@ func (r *run[T]) sync(ctx context.Context, c *nexar.Comm) error {
 	if r.isSynced {
 		own = r.steps + 1
 	}
-	all, err := nexar.AllGatherOne(ctx, c, own)
+	gathered, err := nexar.AllGatherOne(ctx, c, [4]int64{own, int64(r.Sampler.samples), int64(r.Sampler.batch), int64(r.Sampler.seed)})
 	if err != nil {
 		return err
+	}
+	var all []int64
+	var samplers []string
+	for _, g := range gathered {
+		all, samplers = append(all, g[0]), append(samplers, fmt.Sprintf("%d samples in batches of %d with seed %d", g[1], g[2], uint64(g[3])))
+	}
+	if differs(samplers) {
+		return &DifferenceError{What: "the Sampler", Texts: samplers}
 	}
 	root, alike := 0, true
 	for rank, n := range all {
@@ -161,7 +194,7 @@ func (r *run[T]) sync(ctx context.Context, c *nexar.Comm) error {
 	if all[root] == 0 && r.Start != nil {
 		steps, err := r.Start(ctx, c)
 		if err != nil {
-			r.own = c.Err() == nil
+			r.own = !isOfOthers(err)
 			return err
 		}
 		r.steps = steps

@@ -3,6 +3,7 @@ package ddp
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -133,6 +134,7 @@ func (m *Model[T]) Close() error {
 		close(s.work)
 		<-s.done
 		s.cancel(nil)
+		_ = nexar.WaitAll(s.handles...) // From then on nothing writes to the gradients.
 	}
 	return err
 }
@@ -155,7 +157,10 @@ func (m *Model[T]) Begin(ctx context.Context, samples int) (total int, err error
 	if err != nil {
 		return 0, err
 	}
-	for _, n := range counts {
+	for rank, n := range counts {
+		if n < 0 || n > int64(math.MaxInt-total) {
+			return 0, fmt.Errorf("ddp: rank %d began a step with %d samples, want 0 or more, and at most %d on all ranks", rank, n, math.MaxInt)
+		}
 		total += int(n)
 	}
 	if total == 0 {
@@ -212,9 +217,12 @@ type Result struct {
 	NonFinite []NonFinite // the ranks with such gradients; empty with the policy Pass
 }
 
+// NoRank is the Rank of a [NonFinite] if the gradients of all ranks are finite, but their sum is not.
+const NoRank = -1
+
 // A NonFinite is a gradient with an element that is infinite or NaN.
 type NonFinite struct {
-	Rank  int
+	Rank  int // or NoRank
 	Param int // the first one of the rank
 }
 
@@ -227,6 +235,9 @@ type NonFiniteError struct {
 
 // Error names the first rank and its first parameter.
 func (e *NonFiniteError) Error() string {
+	if e.Rank == NoRank {
+		return fmt.Sprintf("ddp: the gradients of parameter %d, %q, are finite on all ranks, but their sum is not: scale the loss down", e.Param, e.Name)
+	}
 	text := fmt.Sprintf("ddp: the gradient of parameter %d, %q, on rank %d has an infinite or NaN element", e.Param, e.Name, e.Rank)
 	if e.Ranks > 1 {
 		text += fmt.Sprintf("; so have gradients of %d other ranks", e.Ranks-1)
@@ -281,6 +292,11 @@ func (m *Model[T]) learn(ctx context.Context, s *step[T]) error {
 	if err := nexar.Broadcast(ctx, m.comm, s.order, m.cfg.Root); err != nil {
 		return err
 	}
+	for i, param := range slices.Sorted(slices.Values(s.order)) {
+		if param != int32(i) {
+			return fmt.Errorf("ddp: rank %d has sent an order of buckets without parameter %d", m.cfg.Root, i)
+		}
+	}
 	m.learned = true
 	m.plan(s.order)
 	return nil
@@ -295,10 +311,16 @@ func (m *Model[T]) result(ctx context.Context, s *step[T]) (Result, error) {
 			return Result{}, err
 		}
 		for rank, param := range found {
+			if param < 0 || int(param) > len(m.params) {
+				return Result{}, fmt.Errorf("ddp: rank %d has sent a NaN of parameter %d, of %d parameters", rank, param-1, len(m.params))
+			}
 			if param > 0 {
 				r.NonFinite = append(r.NonFinite, NonFinite{rank, int(param) - 1})
 			}
 		}
+	}
+	if i := slices.IndexFunc(m.params, func(p Param[T]) bool { return !isFinite(p.Grad) }); i >= 0 && len(r.NonFinite) == 0 && m.cfg.NonFinite != Pass {
+		r.NonFinite = []NonFinite{{NoRank, i}} // on all ranks, as they have the same bits
 	}
 	if len(r.NonFinite) > 0 {
 		for _, p := range m.params {

@@ -109,6 +109,11 @@ func (p *Param[T]) content() trait {
 	return trait{h, fmt.Sprintf("%q with values of hash %016x", p.Name, h)}
 }
 
+// differs reports whether not all are equal.
+func differs[T comparable](list []T) bool {
+	return slices.ContainsFunc(list, func(x T) bool { return x != list[0] })
+}
+
 func hashOf(b []byte) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(b) // never fails
@@ -130,7 +135,7 @@ func agree(ctx context.Context, c *nexar.Comm, own []trait, what func(i int) str
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(digests, func(d [2]uint64) bool { return d != digests[0] }) {
+	if !differs(digests) {
 		return nil
 	}
 	index, err := firstDifference(ctx, c, own, digests)
