@@ -22,3 +22,6 @@ func (s *Saver) Fail(wrap func(path string, f File) File) {
 
 // The beginnings of the names of folders that are no checkpoints.
 const PartialPrefix, OldPrefix = partialPrefix, oldPrefix
+
+// WriterName is the name of the file that names the Saver that may write.
+const WriterName = writerName

@@ -97,6 +97,13 @@ func (r *reader) open(name string) (*os.File, error) {
 		return f, nil
 	}
 	path := filepath.Join(r.folder, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if !info.Mode().IsRegular() { // To open a pipe could block for ever.
+		return nil, fmt.Errorf("%s: %w: it is no file", path, ErrDamaged)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)

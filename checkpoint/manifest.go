@@ -59,6 +59,8 @@ var (
 	ErrForeign = errors.New("checkpoint of another program or training")
 	// ErrNewer: a newer version of this package has written the checkpoint.
 	ErrNewer = errors.New("checkpoint of a newer version")
+	// ErrTaken: another Saver has begun to write to the folder since: that of another job, or of the same job in a later world.
+	ErrTaken = errors.New("folder of another Saver")
 )
 
 // readManifest reads the manifest of a checkpoint.
@@ -70,6 +72,8 @@ func readManifest(folder string) (*manifest, error) {
 		return nil, fmt.Errorf("%s: %w: there is no manifest", path, ErrForeign)
 	case err != nil:
 		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: %w: it is no file", path, ErrDamaged)
 	case info.Size() > manifestMax:
 		return nil, fmt.Errorf("%s: %w: %d bytes, want at most %d", path, ErrForeign, info.Size(), manifestMax)
 	}
@@ -87,6 +91,8 @@ func readManifest(folder string) (*manifest, error) {
 	switch {
 	case head.Program != program:
 		return nil, fmt.Errorf("%s: %w: the program is %q, want %q", path, ErrForeign, head.Program, program)
+	case head.Version < 1:
+		return nil, fmt.Errorf("%s: %w: version %d, want 1 or more", path, ErrDamaged, head.Version)
 	case head.Version > version:
 		return nil, fmt.Errorf("%s: %w: version %d, and this program reads up to %d", path, ErrNewer, head.Version, version)
 	}
@@ -147,6 +153,7 @@ func (t *tensor) gap() int {
 const (
 	stepPrefix    = "step-"
 	partialPrefix = "partial-" // of a folder that is being written
+	writerName    = "writer"   // file that names the Saver that may write
 	oldPrefix     = "old-"     // of a checkpoint that is being replaced
 )
 

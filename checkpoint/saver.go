@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,10 +25,12 @@ type Config struct {
 
 // A Saver writes and reads checkpoints. Its methods are for one goroutine.
 type Saver struct {
-	comm   *nexar.Comm
-	dir    string
-	keep   int
-	create func(path string) (file, error)
+	comm     *nexar.Comm
+	dir      string
+	keep     int
+	id       string // of this Saver, the same on all ranks
+	isWriter bool   // on rank 0, once this Saver has begun a checkpoint
+	create   func(path string) (file, error)
 
 	writing sync.WaitGroup
 	ctx     context.Context
@@ -39,7 +42,9 @@ type Saver struct {
 const keepDefault = 2
 
 // New returns a Saver for a folder, which it makes if necessary. All ranks call it as they call a collective. The Saver has a communicator of its own, so that
-// ranks make collectives on c while it writes. New removes files that earlier processes began to write.
+// ranks make collectives on c while it writes. New changes no file of other Savers, so a program may read the checkpoints of a job that runs.
+//
+// Of several Savers of one folder, the one that wrote last may write: the others get [ErrTaken].
 func New(ctx context.Context, c *nexar.Comm, dir string, cfg Config) (*Saver, error) {
 	own, err := c.Dup(ctx)
 	if err != nil {
@@ -57,7 +62,7 @@ func New(ctx context.Context, c *nexar.Comm, dir string, cfg Config) (*Saver, er
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		return s.removePartial()
+		return s.restore()
 	})
 	if err == nil {
 		err = s.together(ctx, func() error { // on other hosts: the file system is shared
@@ -68,10 +73,15 @@ func New(ctx context.Context, c *nexar.Comm, dir string, cfg Config) (*Saver, er
 			return err
 		})
 	}
+	id := []uint64{rand.Uint64()}
+	if err == nil {
+		err = nexar.Broadcast(ctx, own, id, 0)
+	}
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
+	s.id = fmt.Sprintf("%016x", id[0])
 	return s, nil
 }
 
@@ -154,19 +164,22 @@ func (s *Saver) alike(ctx context.Context, text string, items []Item, invalid er
 
 // write writes a checkpoint.
 func (s *Saver) write(ctx context.Context, step int64, items []Item, parts []part) error {
-	partial := filepath.Join(s.dir, partialPrefix+stepFolder(step))
+	partial := filepath.Join(s.dir, partialPrefix+stepFolder(step)+"-"+s.id)
 	var lists []tensor
 	err := s.together(ctx, func() error {
 		if s.comm.Rank() != 0 {
 			return nil
 		}
-		return errors.Join(s.removePartial(), os.Mkdir(partial, 0o755))
+		return s.begin(step, partial)
 	})
 	if err != nil {
 		return err
 	}
 	err = s.together(ctx, func() (err error) {
 		lists, err = writeFile(filepath.Join(partial, fmt.Sprint("rank-", s.comm.Rank())), s.create, items, parts)
+		if err != nil { // Another Saver may have removed the folder.
+			err = errors.Join(s.isTaken(), err)
+		}
 		return err
 	})
 	if err == nil {
@@ -176,6 +189,52 @@ func (s *Saver) write(ctx context.Context, step int64, items []Item, parts []par
 		_ = os.RemoveAll(partial) // makes room on a full disk; New and write remove it otherwise
 	}
 	return err
+}
+
+// begin makes the folder of a checkpoint, if this Saver may write it.
+func (s *Saver) begin(step int64, partial string) error {
+	if err := s.take(); err != nil {
+		return err
+	}
+	if err := s.removePartial(); err != nil {
+		return err
+	}
+	list, err := steps(s.dir)
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 && list[0] > step {
+		return fmt.Errorf("%s has a checkpoint of step %d, want none after step %d: Load it, remove it, or use another folder", s.dir, list[0], step)
+	}
+	return os.Mkdir(partial, 0o755)
+}
+
+// isTaken returns an error if another Saver may write to the folder.
+func (s *Saver) isTaken() error {
+	path := filepath.Join(s.dir, writerName)
+	text, err := os.ReadFile(path)
+	if err == nil && !strings.HasPrefix(string(text), s.id) {
+		err = fmt.Errorf("%s: %w: %s", path, ErrTaken, strings.TrimSpace(string(text)))
+	}
+	return err
+}
+
+// take makes this Saver the one that may write to the folder, at its first checkpoint. Later it returns an error if another Saver has done so since.
+func (s *Saver) take() error {
+	if s.isWriter {
+		return s.isTaken()
+	}
+	path := filepath.Join(s.dir, writerName)
+	host, _ := os.Hostname()
+	text := fmt.Sprintf("%s: process %d on host %s, at %s\n", s.id, os.Getpid(), host, time.Now().UTC().Format(time.RFC3339))
+	if err := os.WriteFile(path+"-"+s.id, []byte(text), 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(path+"-"+s.id, path); err != nil {
+		return err
+	}
+	s.isWriter = true
+	return nil
 }
 
 // commit gives a complete checkpoint its name.
@@ -196,7 +255,7 @@ func (s *Saver) commit(ctx context.Context, step int64, partial string, own []te
 		if err := m.merge(texts); err != nil {
 			return err
 		}
-		if err := s.writeManifest(partial, &m); err != nil {
+		if err := errors.Join(s.writeManifest(partial, &m), s.isTaken()); err != nil {
 			return err
 		}
 		folder := filepath.Join(s.dir, stepFolder(step))
@@ -218,12 +277,18 @@ func (m *manifest) merge(texts [][]byte) error {
 		if err := json.Unmarshal(text, &list); err != nil {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
+		if rank > 0 && len(list) != len(m.Items) {
+			return fmt.Errorf("rank %d has written %d items, want %d as rank 0", rank, len(list), len(m.Items))
+		}
 		for i, t := range list {
 			if rank == 0 {
 				m.Items = append(m.Items, &t)
 				continue
 			}
 			sum := m.Items[i]
+			if sum.Value != nil && len(t.Parts) > 0 {
+				return fmt.Errorf("%q is a value on rank 0 and a vector on rank %d, want the same", t.Name, rank)
+			}
 			if sum.Value == nil && (sum.elem != t.elem || sum.Total != t.Total) {
 				return fmt.Errorf("%q has %d elements of type %s on rank 0 and %d of type %s on rank %d, want the same", t.Name, sum.Total, sum.Type, t.Total, t.Type, rank)
 			}
@@ -246,23 +311,29 @@ func (s *Saver) writeManifest(folder string, m *manifest) (err error) {
 	return errors.Join(err, f.Sync(), f.Close(), syncFolder(folder))
 }
 
-// removePartial removes files that earlier processes began to write, and brings back a checkpoint that they did not replace.
-func (s *Saver) removePartial() error {
-	entries, err := os.ReadDir(s.dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		path := filepath.Join(s.dir, e.Name())
-		if old, ok := strings.CutPrefix(e.Name(), oldPrefix); ok && strings.HasPrefix(old, stepPrefix) {
-			if _, missing := os.Stat(filepath.Join(s.dir, old)); errors.Is(missing, fs.ErrNotExist) {
-				err = errors.Join(err, os.Rename(path, filepath.Join(s.dir, old)))
-			} else {
-				err = errors.Join(err, os.RemoveAll(path))
-			}
+// restore brings back checkpoints that a process has not replaced because it was killed.
+func (s *Saver) restore() error {
+	return s.each(oldPrefix, func(path, name string) error {
+		folder := filepath.Join(s.dir, name)
+		if _, missing := os.Stat(folder); !errors.Is(missing, fs.ErrNotExist) {
+			return missing
 		}
-		if strings.HasPrefix(e.Name(), partialPrefix+stepPrefix) {
-			err = errors.Join(err, os.RemoveAll(path))
+		return os.Rename(path, folder)
+	})
+}
+
+// removePartial removes what other Savers began to write, or did not finish to replace.
+func (s *Saver) removePartial() error {
+	remove := func(path, _ string) error { return os.RemoveAll(path) }
+	return errors.Join(s.restore(), s.each(oldPrefix, remove), s.each(partialPrefix, remove))
+}
+
+// each calls f for each entry of the folder whose name is prefix and that of a checkpoint.
+func (s *Saver) each(prefix string, f func(path, name string) error) error {
+	entries, err := os.ReadDir(s.dir)
+	for _, e := range entries {
+		if name, ok := strings.CutPrefix(e.Name(), prefix); ok && strings.HasPrefix(name, stepPrefix) {
+			err = errors.Join(err, f(filepath.Join(s.dir, e.Name()), name))
 		}
 	}
 	return err

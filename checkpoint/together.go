@@ -22,7 +22,7 @@ func (e *RankError) Error() string { return fmt.Sprintf("checkpoint: rank %d: %s
 func (e *RankError) Unwrap() error { return e.Err }
 
 // kinds are the errors that other ranks recognize.
-func kinds() []error { return []error{ErrDamaged, ErrForeign, ErrNewer} }
+func kinds() []error { return []error{ErrDamaged, ErrForeign, ErrNewer, ErrTaken} }
 
 // textMax bounds the text of an error on its way.
 const textMax = 2048
