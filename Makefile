@@ -169,6 +169,7 @@ rdma-full: ## run all tests of RDMA in virtual machines, in 10 to 20 minutes, an
 rdma-ci: ## run some tests of RDMA in a virtual machine, in less than a minute; needs QEMU
 	hw/vm/tests ci
 
+# TestWithheldAcknowledgements sends gigabytes through the emulator and does not depend on the processor.
 arm64: ## run the tests of the kernels and of encodings on an emulated arm64 (qemu-aarch64-static)
 	GOARCH=arm64 $(GOTEST) -short -skip='^TestWithheldAcknowledgements$$' -exec=qemu-aarch64-static $(ARM64)
 

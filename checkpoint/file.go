@@ -102,7 +102,7 @@ func (r *reader) open(name string) (*os.File, error) {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if !info.Mode().IsRegular() { // To open a pipe could block for ever.
-		return nil, fmt.Errorf("%s: %w: it is no file", path, ErrDamaged)
+		return nil, fmt.Errorf("%s: %w: want a regular file", path, ErrDamaged)
 	}
 	f, err := os.Open(path)
 	if err != nil {

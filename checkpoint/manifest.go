@@ -73,7 +73,7 @@ func readManifest(folder string) (*manifest, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: %w: it is no file", path, ErrDamaged)
+		return nil, fmt.Errorf("%s: %w: want a regular file", path, ErrDamaged)
 	case info.Size() > manifestMax:
 		return nil, fmt.Errorf("%s: %w: %d bytes, want at most %d", path, ErrForeign, info.Size(), manifestMax)
 	}

@@ -178,7 +178,7 @@ func (s *Saver) write(ctx context.Context, step int64, items []Item, parts []par
 	err = s.together(ctx, func() (err error) {
 		lists, err = writeFile(filepath.Join(partial, fmt.Sprint("rank-", s.comm.Rank())), s.create, items, parts)
 		if err != nil { // Another Saver may have removed the folder.
-			err = errors.Join(s.isTaken(), err)
+			err = errors.Join(s.checkWriter(), err)
 		}
 		return err
 	})
@@ -209,8 +209,8 @@ func (s *Saver) begin(step int64, partial string) error {
 	return os.Mkdir(partial, 0o755)
 }
 
-// isTaken returns an error if another Saver may write to the folder.
-func (s *Saver) isTaken() error {
+// checkWriter returns an error if another Saver may write to the folder.
+func (s *Saver) checkWriter() error {
 	path := filepath.Join(s.dir, writerName)
 	text, err := os.ReadFile(path)
 	if err == nil && !strings.HasPrefix(string(text), s.id) {
@@ -222,7 +222,7 @@ func (s *Saver) isTaken() error {
 // take makes this Saver the one that may write to the folder, at its first checkpoint. Later it returns an error if another Saver has done so since.
 func (s *Saver) take() error {
 	if s.isWriter {
-		return s.isTaken()
+		return s.checkWriter()
 	}
 	path := filepath.Join(s.dir, writerName)
 	host, _ := os.Hostname()
@@ -255,7 +255,7 @@ func (s *Saver) commit(ctx context.Context, step int64, partial string, own []te
 		if err := m.merge(texts); err != nil {
 			return err
 		}
-		if err := errors.Join(s.writeManifest(partial, &m), s.isTaken()); err != nil {
+		if err := errors.Join(s.writeManifest(partial, &m), s.checkWriter()); err != nil {
 			return err
 		}
 		folder := filepath.Join(s.dir, stepFolder(step))

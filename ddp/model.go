@@ -319,8 +319,10 @@ func (m *Model[T]) result(ctx context.Context, s *step[T]) (Result, error) {
 			}
 		}
 	}
-	if i := slices.IndexFunc(m.params, func(p Param[T]) bool { return !isFinite(p.Grad) }); i >= 0 && len(r.NonFinite) == 0 && m.cfg.NonFinite != Pass {
-		r.NonFinite = []NonFinite{{NoRank, i}} // on all ranks, as they have the same bits
+	if m.cfg.NonFinite != Pass && len(r.NonFinite) == 0 {
+		if i := slices.IndexFunc(m.params, func(p Param[T]) bool { return !isFinite(p.Grad) }); i >= 0 {
+			r.NonFinite = []NonFinite{{NoRank, i}} // on all ranks, as they have the same bits
+		}
 	}
 	if len(r.NonFinite) > 0 {
 		for _, p := range m.params {

@@ -209,7 +209,7 @@ func (a *Arbiter) has(id NodeID) bool {
 
 // Deadline returns when Tick is due, and false if there is nothing to decide.
 func (a *Arbiter) Deadline() (due time.Time, ok bool) {
-	due, ok = a.pending.deadline()
+	due, ok = a.pending.deadline(a.alive)
 	if at, soon := a.deadline(); soon && !a.held && (!ok || at.Before(due)) {
 		return at, true
 	}

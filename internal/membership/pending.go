@@ -312,8 +312,8 @@ func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason strin
 	return true
 }
 
-// deadline returns when dismiss or the next invitation is due.
-func (p *PendingJoins) deadline() (due time.Time, ok bool) {
+// deadline returns when dismiss or the next invitation is due. alive says when nodes of the view have answered the seed.
+func (p *PendingJoins) deadline(alive map[NodeID]time.Time) (due time.Time, ok bool) {
 	sooner := func(t time.Time) {
 		if !ok || t.Before(due) {
 			due, ok = t, true
@@ -321,7 +321,7 @@ func (p *PendingJoins) deadline() (due time.Time, ok bool) {
 	}
 	waits := false
 	for _, c := range p.list {
-		if at, late := c.deadline(); late {
+		if at, late := c.deadline(p.ticked, alive); late {
 			sooner(at)
 		}
 		if c.peers == nil {
@@ -342,15 +342,24 @@ func (p *PendingJoins) deadline() (due time.Time, ok bool) {
 	return due, ok
 }
 
-func (c *candidate) deadline() (due time.Time, ok bool) {
+// deadline returns when a candidate is dismissed. It has more time while none of the nodes that have not confirmed its links, or that it has
+// lost, has answered the seed since: they may have ended, or nobody may reach the seed. alive says when each has answered last.
+func (c *candidate) deadline(now time.Time, alive map[NodeID]time.Time) (due time.Time, ok bool) {
+	after := func(since time.Time, patience time.Duration, nodes ...NodeID) time.Time {
+		due := since.Add(patience)
+		if !now.Before(due) && !slices.ContainsFunc(nodes, func(id NodeID) bool { return alive[id].After(since) }) {
+			return now.Add(invitePause)
+		}
+		return due
+	}
 	switch {
 	case c.peers != nil && !c.linked:
 		due, ok = c.invited.Add(linkTimeout), true
 	case c.linked && !c.confirmed:
-		due, ok = c.missing.Add(confirmTimeout), true
+		due, ok = after(c.missing, confirmTimeout, c.lacks...), true
 	}
-	for _, lost := range c.lost {
-		if at := lost.at.Add(cutPatience); !ok || at.Before(due) {
+	for id, lost := range c.lost {
+		if at := after(lost.at, cutPatience, id); !ok || at.Before(due) {
 			due, ok = at, true
 		}
 	}
@@ -358,12 +367,13 @@ func (c *candidate) deadline() (due time.Time, ok bool) {
 }
 
 // dismiss removes candidates that are not linked or not confirmed in time, or that have lost a
-// remaining node of the view. It returns the reasons, and when they may try again. alive says when nodes of the view have answered the seed.
+// remaining node of the view. It returns the reasons, and when they may try again.
 func (p *PendingJoins) dismiss(now time.Time, v View, alive map[NodeID]time.Time) map[NodeID]string {
 	out := p.displaced
 	p.displaced = make(map[NodeID]string)
 	for _, c := range slices.Clone(p.list) {
-		if !c.isToBlame(now, alive) {
+		due, ok := c.deadline(now, alive)
+		if !ok || now.Before(due) {
 			continue
 		}
 		why := p.why(c, v)
@@ -373,31 +383,6 @@ func (p *PendingJoins) dismiss(now time.Time, v View, alive map[NodeID]time.Time
 		out[c.node.ID] = why
 	}
 	return out
-}
-
-// isToBlame reports whether the time of a candidate is over. It has more time while the nodes that it has lost, or that have not confirmed its
-// links, do not answer the seed: they may have ended, or nobody may reach the seed.
-func (c *candidate) isToBlame(now time.Time, alive map[NodeID]time.Time) bool {
-	if c.peers != nil && !c.linked && !now.Before(c.invited.Add(linkTimeout)) {
-		return true
-	}
-	isToBlame := false
-	if c.linked && !c.confirmed && !now.Before(c.missing.Add(confirmTimeout)) {
-		if isToBlame = slices.ContainsFunc(c.lacks, func(id NodeID) bool { return alive[id].After(c.missing) }); !isToBlame {
-			c.missing = c.missing.Add(invitePause)
-		}
-	}
-	for id, l := range c.lost {
-		switch {
-		case now.Before(l.at.Add(cutPatience)):
-		case alive[id].After(l.at):
-			isToBlame = true
-		default:
-			l.at = l.at.Add(cutPatience / 2) // not all of it: the answer to a ping may be on its way
-			c.lost[id] = l
-		}
-	}
-	return isToBlame
 }
 
 // close removes all candidates.

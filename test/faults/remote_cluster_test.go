@@ -86,7 +86,7 @@ func (b *callLoad) duringCalls(f func()) {
 // of its calls end.
 func TestCallsOfDeadRank(t *testing.T) {
 	const victim = 2
-	for _, m := range worldtest.Media(worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem()) {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Mixed(), worldtest.QUIC(), worldtest.TLS()) {
 		t.Run(m.Name, func(t *testing.T) {
 			m.Require(t)
 			w := m.World(t, 4, nexar.Config{})
@@ -123,7 +123,7 @@ func TestCallsOfDeadRank(t *testing.T) {
 // arguments. All other calls continue.
 func TestCallsOfLeavingRank(t *testing.T) {
 	const leaver = 1
-	for _, m := range worldtest.Media(worldtest.QUIC(), worldtest.TLS(), worldtest.Mixed(), worldtest.Mem(), worldtest.Sim()) {
+	for _, m := range worldtest.Media(worldtest.Mem(), worldtest.Sim(), worldtest.Mixed(), worldtest.QUIC(), worldtest.TLS()) {
 		for _, longest := range []int{1000, 500_000} {
 			t.Run(fmt.Sprintf("%s/%d", m.Name, longest), func(t *testing.T) {
 				m.Require(t)
