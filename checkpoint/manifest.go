@@ -59,7 +59,7 @@ var (
 	ErrForeign = errors.New("checkpoint of another program or training")
 	// ErrNewer: a newer version of this package has written the checkpoint.
 	ErrNewer = errors.New("checkpoint of a newer version")
-	// ErrTaken: another Saver has begun to write to the folder since: that of another job, or of the same job in a later world.
+	// ErrTaken: a Saver of another job, or of a later world of the same job, has begun to write to the folder.
 	ErrTaken = errors.New("folder of another Saver")
 )
 

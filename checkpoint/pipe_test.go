@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// TestNoFile: a pipe, a device or a folder in place of a file is refused, and Load neither blocks nor reads for ever. A link to the file is as good as the file.
+// TestNoFile: Load refuses a pipe, a device and a folder in place of a file, and neither blocks nor reads for ever. It follows a link to the file.
 func TestNoFile(t *testing.T) {
 	for _, name := range []string{"rank-1", "manifest.json"} {
 		for kind, put := range map[string]func(path string) error{

@@ -219,7 +219,7 @@ func (s *Saver) checkWriter() error {
 	return err
 }
 
-// take makes this Saver the one that may write to the folder, at its first checkpoint. Later it returns an error if another Saver has done so since.
+// take makes this Saver the one that may write to the folder, at its first checkpoint. Later calls return an error if another Saver has become the writer.
 func (s *Saver) take() error {
 	if s.isWriter {
 		return s.checkWriter()
@@ -322,13 +322,13 @@ func (s *Saver) restore() error {
 	})
 }
 
-// removePartial removes what other Savers began to write, or did not finish to replace.
+// removePartial removes the incomplete folders of other Savers, and checkpoints that they have replaced.
 func (s *Saver) removePartial() error {
 	remove := func(path, _ string) error { return os.RemoveAll(path) }
 	return errors.Join(s.restore(), s.each(oldPrefix, remove), s.each(partialPrefix, remove))
 }
 
-// each calls f for each entry of the folder whose name is prefix and that of a checkpoint.
+// each calls f for each entry of the folder named by prefix and the name of a checkpoint.
 func (s *Saver) each(prefix string, f func(path, name string) error) error {
 	entries, err := os.ReadDir(s.dir)
 	for _, e := range entries {

@@ -15,7 +15,7 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// TestFormatsOfZeros: gradients that are 0, and those beside much larger ones in another bucket, keep their precision.
+// TestFormatsOfZeros: zeros stay 0, and small gradients keep their precision beside much larger ones in another bucket.
 func TestFormatsOfZeros(t *testing.T) {
 	for _, format := range []ddp.Format{ddp.F16, ddp.BF16, ddp.FP8, ddp.Int8} {
 		run(t, 2, func(t *testing.T, c *nexar.Comm) {

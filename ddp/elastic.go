@@ -43,7 +43,7 @@ type Job[T Float] struct {
 // If a node dies at the end of a step, others may have completed it. Then all go on after that step, with the state of one that has completed it.
 // So each step is made once, by the updates of every surviving rank.
 //
-// Run returns errors of the functions of the job, and those of [nexar.Node.Epochs], but not failures of other nodes. After an error of a function of one node,
+// Run returns errors of the functions of the job and of [nexar.Node.Epochs], but not failures of other nodes. After an error of a function of one node,
 // the others learn it at once, wait until that node has left, and go on. If it does not leave, their Run returns its error, with its rank, after
 // [nexar.Comm.HeartbeatTimeout] and a second.
 func Run[T Float](ctx context.Context, node *nexar.Node, job *Job[T]) error {

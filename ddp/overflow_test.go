@@ -12,7 +12,7 @@ import (
 	"github.com/nexar-go/nexar/ddp"
 )
 
-// TestOverflow: gradients that are finite on all ranks, and whose sum is not, are handled as NonFinite says.
+// TestOverflow: the policy NonFinite applies to a sum that is infinite although the gradients of all ranks are finite.
 func TestOverflow(t *testing.T) {
 	for _, policy := range []ddp.Policy{ddp.Fail, ddp.Skip, ddp.Pass} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/nexar-go/nexar/nexartest"
 )
 
-// TestRunTells: a function of the job fails on one rank, whose node stays in the world. The others do not wait for ever: they get the error, with its rank.
+// TestRunTells: a function of the job fails on one rank, and its node stays in the world. The others get the error, with its rank, and do not wait for ever.
 func TestRunTells(t *testing.T) {
 	errDisk := errors.New("the disk is full")
 	for _, where := range []string{"Gradients", "Update", "World", "Complete", "Start"} {

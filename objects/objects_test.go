@@ -211,7 +211,7 @@ func (half) Unmarshal(b []byte, v any) error {
 	return errors.Join(nexar.JSON{}.Unmarshal(b, v), errFaulty)
 }
 
-// TestNothingAfterError: what was decoded before an error is not returned.
+// TestNothingAfterError: objects decoded before an error are not returned.
 func TestNothingAfterError(t *testing.T) {
 	worldtest.OnAll(t, worldtest.Local(t, 2, nexar.Config{}), func(_ int, c *nexar.Comm) error {
 		got, err := Format[int]{Codec: half{}}.Broadcast(t.Context(), c, 7, 0)
@@ -222,7 +222,7 @@ func TestNothingAfterError(t *testing.T) {
 	})
 }
 
-// TestCutText: the text of a long error is valid UTF-8 where it is cut, and a message with a longer one is none of this package.
+// TestCutText: a long error is cut to valid UTF-8, and a message with a longer text is refused.
 func TestCutText(t *testing.T) {
 	comms := worldtest.Local(t, 1, nexar.Config{})
 	k := Format[string]{}.call(comms[0], "send", 0)

@@ -312,7 +312,7 @@ func (p *PendingJoins) unlink(now time.Time, v View, id, to NodeID, reason strin
 	return true
 }
 
-// deadline returns when dismiss or the next invitation is due. alive says when nodes of the view have answered the seed.
+// deadline returns when dismiss or the next invitation is due. alive has the time of the last answer of each node.
 func (p *PendingJoins) deadline(alive map[NodeID]time.Time) (due time.Time, ok bool) {
 	sooner := func(t time.Time) {
 		if !ok || t.Before(due) {
@@ -342,8 +342,9 @@ func (p *PendingJoins) deadline(alive map[NodeID]time.Time) (due time.Time, ok b
 	return due, ok
 }
 
-// deadline returns when a candidate is dismissed. It has more time while none of the nodes that have not confirmed its links, or that it has
-// lost, has answered the seed since: they may have ended, or nobody may reach the seed. alive says when each has answered last.
+// deadline returns the time at which a candidate is dismissed. A candidate waits for nodes that have not confirmed its links, and for nodes
+// that it has lost, until one of them answers the seed: they may have ended, or the seed may be cut off. alive has the time of the last answer
+// of each node.
 func (c *candidate) deadline(now time.Time, alive map[NodeID]time.Time) (due time.Time, ok bool) {
 	after := func(since time.Time, patience time.Duration, nodes ...NodeID) time.Time {
 		due := since.Add(patience)

@@ -220,7 +220,7 @@ func TestUnconfirmedWhileSeedIsAway(t *testing.T) {
 	}
 }
 
-// A candidate that has lost a node of the world is dismissed only once that node has answered the seed since: it may have ended.
+// A candidate that has lost a node of the world is dismissed after the node has answered the seed, and not before: the node may have ended.
 func TestLosesADeadNode(t *testing.T) {
 	tr := newPendingTest(t, 2)
 	tr.admit(2, "")
