@@ -2,9 +2,9 @@ package mesh
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -209,7 +209,8 @@ func TestReportsARefusal(t *testing.T) {
 					}
 					err = c.Err()
 				}
-				if !errors.Is(err, transport.ErrPeerClosed) {
+				// The refusal may come before the handshake ends, and then the relays try other paths: one leads over the dead node.
+				if err == nil || !strings.Contains(err.Error(), transport.ErrPeerClosed.Error()) {
 					t.Errorf("the connection ended with %v, want that the node refuses it", err)
 				}
 				if got := reports.Load(); got != test.wants {

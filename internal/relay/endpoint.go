@@ -182,14 +182,17 @@ func (e *Endpoint) dial(ctx context.Context, addr, peer string) (c transport.Con
 	// Bit 0 is for the other next hop of this node, bit 1 for that of the peer. Most paths are the same in both directions.
 	for attempt, change := range [...]uint8{0, 3, 1, 2} {
 		limited, cancel := context.WithTimeout(ctx, handshakeTime<<attempt)
-		path := salt ^ change
+		path, before := salt^change, err
 		c, err = e.quic.Dial(limited, (&address{node: id, salt: path}).text(), addr)
 		cancel()
 		if ctx.Err() != nil { // NodeGone does not see a connection that is not registered yet.
 			if err == nil {
 				c.Close()
 			}
-			return nil, context.Cause(ctx)
+			if err = context.Cause(ctx); before != nil { // Over that path the peer may have refused the connection.
+				err = fmt.Errorf("%w; over another path: %v", err, before)
+			}
+			return nil, err
 		}
 		if err == nil {
 			e.prefer(id, path)
